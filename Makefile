@@ -1,0 +1,78 @@
+# One short command for each habit. `make` alone lists them.
+
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+# GPU=1: the engine for NVIDIA GPUs. On the CPU three packages that vLLM asks for do not fit the
+# CPU build of torch and take transformers down with them; nothing here needs them.
+ifeq ($(GPU),1)
+REQUIREMENTS := requirements-gpu.txt
+UNNEEDED :=
+else
+REQUIREMENTS := requirements.txt
+UNNEEDED := torchvision torchaudio torchcodec
+endif
+
+INSTALLED := $(VENV)/.installed-$(basename $(REQUIREMENTS))
+INSTALLED_DEV := $(VENV)/.installed-dev
+
+.DEFAULT_GOAL := help
+.PHONY: help install clean-install train evaluate test lint format typecheck clean
+
+help:  ## list what there is
+	@echo "make TARGET [ARGS=\"...\"] [PYTHON=python3.11] [GPU=1]"
+	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*  ## (.*)/  \1|\2/' \
+		| awk -F'|' '{printf "%-15s %s\n", $$1, $$2}'
+
+install: $(INSTALLED)  ## make .venv and install what the program needs (GPU=1 for NVIDIA GPUs)
+
+$(INSTALLED): $(REQUIREMENTS) requirements-common.txt scripts/check_install.py
+	@command -v $(PYTHON) > /dev/null || { \
+		echo "error: $(PYTHON) was not found. Install Python 3.11, or name it:" >&2; \
+		echo "       make install PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { \
+		echo "error: $(PYTHON) is not Python 3.11, which the pinned packages need. Name one:" >&2; \
+		echo "       make install PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -x $(BIN)/python || { echo "Making $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "Installing $(REQUIREMENTS) (several minutes and a few GB the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(REQUIREMENTS)
+	@$(if $(UNNEEDED),echo "Removing $(UNNEEDED), which do not fit the CPU build of torch")
+	@$(if $(UNNEEDED),$(BIN)/python -m pip uninstall --quiet --yes $(UNNEEDED) 2> /dev/null || true)
+	@echo "Checking that the packages import"
+	@$(BIN)/python scripts/check_install.py
+	@touch $@
+
+$(INSTALLED_DEV): requirements-dev.txt $(INSTALLED)
+	@echo "Installing requirements-dev.txt"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+clean-install:  ## make .venv again from nothing
+	@rm -rf $(VENV)
+	@$(MAKE) --no-print-directory install
+
+train: $(INSTALLED)  ## train; make train ARGS="algorithm=grpo seed=1"
+	@$(BIN)/python train.py $(ARGS)
+
+evaluate: $(INSTALLED)  ## evaluate; make evaluate ARGS="evaluation.model_path=runs/..."
+	@$(BIN)/python evaluate.py $(ARGS)
+
+test: lint typecheck  ## lint, type check and run every test; make test ARGS="-k plan"
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(INSTALLED_DEV)  ## check style and formatting
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+format: $(INSTALLED_DEV)  ## put style and formatting right
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+typecheck: $(INSTALLED_DEV)  ## check types (mypy, strict)
+	@$(BIN)/mypy
+
+clean:  ## remove caches; keeps .venv, runs and .cache
+	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
+	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,60 @@
+"""Held-out evaluation before and after training, in every context mode."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import lightning.pytorch as pl
+from rich.console import Console
+
+from mempo.config import Config
+from mempo.evaluation import evaluate, flat_entry, print_table
+from mempo.progress import progress_bar
+from mempo.run_files import write_json
+
+
+class HeldOutEvaluationCallback(pl.Callback):
+    """Writes ``<run_dir>/evaluation.json``: ``{"before": {…}, "after": {…}}``.
+
+    A resumed run keeps the ``before`` that the first one wrote.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.path = Path(config.run_dir) / "evaluation.json"
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        cast(Any, trainer).datamodule.sync_weights()
+        resumed = self.path.exists() and self.config.ckpt_path is not None
+        if not resumed:
+            self._evaluate("before", trainer)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        cast(Any, trainer).datamodule.sync_weights()
+        self._evaluate("after", trainer)
+
+    def _evaluate(self, stage: str, trainer: pl.Trainer) -> None:
+        source, config = cast(Any, trainer).datamodule, self.config.evaluation
+        tasks = source.tasks.heldout
+        count = len(tasks) if config.tasks is None else min(config.tasks, len(tasks))
+        total = -(-count // trainer.world_size) * len(config.contexts)
+        shown = self.config.callbacks.progress_bars and trainer.is_global_zero
+        with progress_bar(f"evaluation {stage}", total, enabled=shown) as bar:
+            entries = evaluate(
+                source.rollout,
+                tasks,
+                config,
+                self.config.rollout.max_observation_tokens,
+                self.config.seed,
+                trainer.global_rank,
+                trainer.world_size,
+                lambda tick: bar.advance(tick.trajectories_done, tick.tokens),
+            )
+        if not trainer.is_global_zero:
+            return
+        results = json.loads(self.path.read_text()) if self.path.exists() else {}
+        results[stage] = flat_entry(entries)
+        write_json(self.path, results)
+        print_table({stage: entries}, Console())

@@ -1,0 +1,46 @@
+"""Scores the epoch's trajectories and writes their advantages (DESIGN: the way data flows)."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, cast
+
+import lightning.pytorch as pl
+import torch
+
+from mempo.advantages import assign_advantages
+from mempo.config import Config
+from mempo.gather import gather_objects
+from mempo.old_logprobs import write_old_logprobs
+from mempo.progress import progress_bar
+from mempo.scoring import MemoryScorer
+
+
+class MemoryRewardCallback(pl.Callback):
+    """Batched teacher scoring and group normalization, after the rollout and before the update.
+
+    The policy itself is the teacher, as it is before the update, without gradient.
+    """
+
+    def __init__(self, config: Config, tokenizer: Any) -> None:
+        self.config = config
+        self.scorer = MemoryScorer(
+            tokenizer, config.scoring, lambda own: max(gather_objects(own))
+        )
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Writes memory rewards and advantages into the data module's trajectories."""
+        source = cast(Any, trainer).datamodule
+        model = cast(Any, pl_module).model
+        start = time.monotonic()
+        model.eval()
+        if self.config.scoring.enabled:
+            rows = len(self.scorer.rows(source.trajectories))
+            shown = self.config.callbacks.progress_bars and trainer.is_global_zero
+            with progress_bar(f"scoring {trainer.current_epoch}", rows, enabled=shown) as bar:
+                self.scorer.score(model, source.trajectories, bar.advance)
+        if self.config.optimizer.updates_per_epoch > 1:
+            with torch.no_grad():
+                write_old_logprobs(model, source.trajectories, self.config)
+        assign_advantages(source.trajectories, self.config.outcome, self.config.memory)
+        source.phase_seconds["scoring"] = time.monotonic() - start

@@ -1,0 +1,26 @@
+"""Evaluate a model with its memory alone and with its history: `python evaluate.py --help`."""
+
+from __future__ import annotations
+
+import hydra
+from omegaconf import DictConfig
+
+from mempo.cli import friendly_errors, to_config
+
+
+@hydra.main(version_base="1.3", config_path="conf", config_name="evaluate")
+@friendly_errors()
+def main(cfg: DictConfig) -> None:
+    """Evaluates ``evaluation.model_path`` on the held-out tasks."""
+    config = to_config(cfg)
+    from mempo.quiet import quiet_libraries
+
+    quiet_libraries()
+    from mempo.standalone_evaluation import evaluate_model
+
+    evaluate_model(config)
+    print(f"written to {config.run_dir}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""MemPO: language-model agents that write their own memory, trained with Lightning."""

@@ -1,0 +1,150 @@
+"""Micro-batches of token sequences under a token budget (specification section 8).
+
+A batch carries per-token loss weights that were computed over the whole optimizer step, so the
+loss and its gradient do not depend on how rows are split into micro-batches or ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mempo.trajectory import TokenSequence, Trajectory
+
+
+@dataclass(frozen=True)
+class TrainingRow:
+    """One token sequence of a trajectory and the weight of each of its policy tokens."""
+
+    trajectory: Trajectory
+    sequence: TokenSequence
+    token_weight: float
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Right-padded rows, [B, T] each.
+
+    ``mask`` is 1 on policy tokens; ``weights`` is each token's share of the optimizer step's loss.
+    ``engine_logprobs`` is 0 off policy tokens. ``last_of_update`` says that the optimizer steps
+    after this micro-batch. ``names`` says which trajectory each row is, for errors.
+    """
+
+    ids: Tensor
+    attention_mask: Tensor
+    mask: Tensor
+    advantages: Tensor
+    weights: Tensor
+    engine_logprobs: Tensor
+    old_logprobs: Tensor | None
+    names: tuple[str, ...]
+    last_of_update: bool
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on another device."""
+        moved = {
+            name: value.to(device) if isinstance(value, Tensor) else value
+            for name, value in vars(self).items()
+        }
+        return Batch(**moved)
+
+
+def plan_micro_batches(rows: Sequence[TrainingRow], budget: int) -> list[list[TrainingRow]]:
+    """Groups rows of similar length, longest first, into micro-batches of at most ``budget``
+    tokens after padding (or one row)."""
+    batches: list[list[TrainingRow]] = []
+    for row in sorted(rows, key=lambda row: -len(row.sequence)):
+        if batches and (len(batches[-1]) + 1) * len(batches[-1][0].sequence) <= budget:
+            batches[-1].append(row)
+        else:
+            batches.append([row])
+    return batches
+
+
+@dataclass(frozen=True)
+class PaddedRows:
+    """Right-padded ids, attention mask and policy mask, [B, T]."""
+
+    ids: Tensor
+    attention_mask: Tensor
+    mask: Tensor
+
+
+def pad_rows(rows: Sequence[TrainingRow]) -> PaddedRows:
+    """Pads rows on the right. Without rows it is one row without policy tokens, with which a rank
+    that has no work of its own keeps step with the others."""
+    width = max((len(row.sequence) for row in rows), default=2)
+    ids = torch.zeros(max(len(rows), 1), width, dtype=torch.long)
+    attention_mask = torch.zeros_like(ids)
+    mask = torch.zeros(ids.shape, dtype=torch.bool)
+    attention_mask[:, 0] = 1
+    for index, row in enumerate(rows):
+        length = len(row.sequence)
+        ids[index, :length] = torch.tensor(row.sequence.ids)
+        attention_mask[index, :length] = 1
+        mask[index, :length] = torch.tensor(row.sequence.mask, dtype=torch.bool)
+    return PaddedRows(ids, attention_mask, mask)
+
+
+def collate(rows: Sequence[TrainingRow], last_of_update: bool) -> Batch:
+    """Pads rows into one batch; without rows, one whose loss is 0.
+
+    Raises:
+        ValueError: a row has no advantages (the memory reward callback has not run), or an
+            advantage stands on a token that is not the policy's.
+    """
+    advantages = [_checked_advantages(row) for row in rows]
+    padded = pad_rows(rows)
+    weights = torch.zeros(padded.ids.shape)
+    for index, row in enumerate(rows):
+        weights[index] = padded.mask[index] * row.token_weight
+    old = [row.sequence.old_logprobs for row in rows]
+    return Batch(
+        ids=padded.ids,
+        attention_mask=padded.attention_mask,
+        mask=padded.mask,
+        advantages=_padded(advantages, padded.ids),
+        weights=weights,
+        engine_logprobs=_padded(
+            [[value or 0.0 for value in row.sequence.logprobs] for row in rows], padded.ids
+        ),
+        old_logprobs=_padded([values for values in old if values is not None], padded.ids)
+        if rows and None not in old
+        else None,
+        names=tuple(row.trajectory.name for row in rows),
+        last_of_update=last_of_update,
+    )
+
+
+def _padded(values: Sequence[Sequence[float]], like: Tensor) -> Tensor:
+    result = torch.zeros(like.shape)
+    for index, row in enumerate(values):
+        result[index, : len(row)] = torch.tensor(row)
+    return result
+
+
+def _checked_advantages(row: TrainingRow) -> list[float]:
+    advantages = row.sequence.advantages
+    if advantages is None:
+        raise ValueError(
+            f"{row.trajectory.name} has no advantages: it was not scored. MemoryRewardCallback "
+            "must be among the trainer's callbacks"
+        )
+    lengths = len(row.sequence.ids), len(row.sequence.mask), len(row.sequence.logprobs)
+    if {*lengths, len(advantages)} != {len(advantages)}:
+        raise ValueError(
+            f"{row.trajectory.name}: ids, mask, log-probabilities and advantages have lengths "
+            f"{lengths} and {len(advantages)}"
+        )
+    for position, (advantage, is_policy) in enumerate(
+        zip(advantages, row.sequence.mask, strict=True)
+    ):
+        if advantage != 0.0 and not is_policy:
+            raise ValueError(
+                f"{row.trajectory.name}: position {position} has an advantage but is not a "
+                "policy token"
+            )
+    return advantages

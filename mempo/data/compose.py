@@ -1,0 +1,48 @@
+"""Several questions in one task, as MEM1 composes them (specification section 11)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from mempo.data.rows import DataError
+from mempo.trajectory import Task
+
+
+def compose_objectives(tasks: Sequence[Task], n: int, seed: int) -> list[Task]:
+    """Tasks of ``n`` objectives each, from rows of one objective.
+
+    The rows are shuffled with ``seed``, and each is used at most once; the last
+    ``len(tasks) % n`` rows of the shuffle are left over and dropped. ``metadata["rows"]`` holds
+    the ids of the rows used and ``metadata["rows_dropped"]`` how many were left over. ``n`` = 1
+    keeps tasks, ids and order. Raises ``DataError`` when there are fewer than ``n`` rows, and
+    ``ValueError`` for rows with several objectives or of different corpora.
+    """
+    if n < 1:
+        raise ValueError(f"n={n}: a task needs at least one objective")
+    if any(len(task.objectives) != 1 for task in tasks):
+        raise ValueError("only rows with exactly one objective can be composed")
+    if len({task.corpus for task in tasks}) > 1:
+        raise ValueError("rows that search different corpora cannot be composed into one task")
+    if len(tasks) < n:
+        raise DataError(
+            f"data.objectives={n} needs at least {n} questions and there are {len(tasks)}: lower "
+            "it, or give more questions"
+        )
+    order = list(range(len(tasks)))
+    if n > 1:
+        random.Random(f"compose/{seed}/{n}").shuffle(order)
+    chosen = [tasks[index] for index in order[: len(tasks) - len(tasks) % n]]
+    return [
+        _compose(chosen[start : start + n], len(tasks) % n) for start in range(0, len(chosen), n)
+    ]
+
+
+def _compose(rows: Sequence[Task], dropped: int) -> Task:
+    return Task(
+        id="+".join(row.id for row in rows),
+        objectives=tuple(row.objectives[0] for row in rows),
+        source=rows[0].source,
+        corpus=rows[0].corpus,
+        metadata={"rows": [row.id for row in rows], "rows_dropped": dropped},
+    )

@@ -1,0 +1,329 @@
+"""A generated country: its people, companies, places and works, and questions about them.
+
+Which name has which fact is random in each world, so nothing can be learnt by heart, and the
+names of the splits differ: a name of the training world never stands in the held-out one. Short
+names (two words) come first; longer ones are used only when a large world runs out of them.
+
+Everything follows from ``(seed, passages, split)``, on every machine and in every process.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal, get_args
+
+from mempo.data import names
+from mempo.data.relations import (
+    DETAILS,
+    INTRODUCTIONS,
+    KIND_SHARES,
+    PAGE_ORDER,
+    RELATION,
+    RELATIONS,
+    Kind,
+    Relation,
+)
+from mempo.errors import MempoError
+from mempo.retrieval.base import Document, Passage
+from mempo.trajectory import Objective, Task
+
+Split = Literal["train", "heldout", "sft"]
+SPLITS: Final[tuple[str, ...]] = get_args(Split)
+
+PAGE_FACT_OFFSET: Final = 100
+"""A page's facts that search does not show stand beyond this many characters of its text."""
+
+_NAME_FORMS: Final[dict[Kind, tuple[tuple[tuple[str, ...], ...], ...]]] = {
+    "person": (
+        (names.FIRST_NAMES, names.LAST_NAMES),
+        (names.FIRST_NAMES, names.FIRST_NAMES, names.LAST_NAMES),
+    ),
+    "company": (
+        (names.TITLE_WORDS, names.COMPANY_HEADS),
+        (names.TITLE_WORDS, names.TITLE_WORDS, names.COMPANY_HEADS),
+    ),
+    "place": (
+        (names.PLACE_PREFIXES, names.PLACE_WORDS),
+        (names.PLACE_PREFIXES, names.PLACE_WORDS, names.PLACE_WORDS),
+    ),
+    "work": (
+        (names.TITLE_WORDS, names.TITLE_WORDS),
+        (names.TITLE_WORDS, names.TITLE_WORDS, names.TITLE_WORDS),
+    ),
+}
+_MISSES: Final = 60  # refused names in a row before longer names are tried
+_ATTEMPTS: Final = 200  # refused chains or tasks in a row before the world counts as too small
+_DETAIL_SENTENCES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One relation between two entities. ``on_page``: search never shows it, its page does."""
+
+    subject: str
+    relation: str
+    object: str
+    on_page: bool
+    sentence: str
+
+
+class WorldError(MempoError, ValueError):
+    """The world cannot hold what was asked of it; the message says what to change."""
+
+
+@dataclass(frozen=True)
+class World:
+    """A generated country. ``kinds`` says what each entity is, in document order."""
+
+    seed: int
+    split: str
+    facts: tuple[Fact, ...]
+    documents: tuple[Document, ...]
+    kinds: Mapping[str, Kind]
+    _facts_of: Mapping[str, tuple[Fact, ...]] = field(repr=False)
+    _by_kind: Mapping[Kind, tuple[str, ...]] = field(repr=False)
+
+    @property
+    def corpus(self) -> str:
+        """The name of this world's retriever in ``Task.corpus``."""
+        return f"world-{self.split}"
+
+    @property
+    def passages(self) -> list[Passage]:
+        """What search returns: one short passage for each entity."""
+        return [Passage(page.title, page.search_text, page.url) for page in self.documents]
+
+    def facts_of(self, subject: str) -> tuple[Fact, ...]:
+        """The facts about one entity."""
+        return self._facts_of[subject]
+
+    def tasks(
+        self, count: int, objectives: int, min_hops: int, max_hops: int, seed: int
+    ) -> list[Task]:
+        """``count`` tasks of ``objectives`` questions each, no two alike.
+
+        Each question follows a chain of ``min_hops`` to ``max_hops`` facts. Raises ``WorldError``
+        when the world is too small for that many.
+        """
+        rng = random.Random(f"{self.split}/{self.seed}/tasks/{seed}/{objectives}")
+        prefix = f"{self.corpus}-{self.seed}-{objectives}x{min_hops}to{max_hops}-{seed}"
+        tasks: list[Task] = []
+        seen: set[frozenset[str]] = set()
+        refused = 0
+        while len(tasks) < count:
+            task = self.sample_task(
+                rng, objectives, min_hops, max_hops, f"{prefix}-{len(tasks):05d}"
+            )
+            questions = frozenset(objective.question for objective in task.objectives)
+            if questions not in seen:
+                seen.add(questions)
+                tasks.append(task)
+                refused = 0
+                continue
+            refused += 1
+            if refused == _ATTEMPTS:
+                raise WorldError(
+                    f"a world of {len(self.documents)} passages gave only {len(tasks)} of {count} "
+                    "different tasks: raise data.world.passages or data.world.max_hops, or ask "
+                    "for fewer tasks"
+                )
+        return tasks
+
+    def sample_task(
+        self, rng: random.Random, objectives: int, min_hops: int, max_hops: int, name: str
+    ) -> Task:
+        """One task with different questions, drawn with ``rng``; ``name`` becomes its id.
+
+        Raises ``WorldError`` when the world holds too few chains of that length.
+        """
+        chains: dict[str, tuple[Fact, ...]] = {}
+        for _ in range(objectives * _ATTEMPTS):
+            chain = self._sample_chain(rng, rng.randint(min_hops, max_hops))
+            chains.setdefault(chain_question(chain), chain)
+            if len(chains) == objectives:
+                break
+        else:
+            raise WorldError(
+                f"a world of {len(self.documents)} passages has no {objectives} different "
+                f"questions of {min_hops} to {max_hops} hops: raise data.world.passages"
+            )
+        return Task(
+            id=name,
+            objectives=tuple(
+                Objective(question, (chain[-1].object,)) for question, chain in chains.items()
+            ),
+            source="world",
+            corpus=self.corpus,
+            metadata={
+                "chains": [[asdict(fact) for fact in chain] for chain in chains.values()],
+                "hops": [len(chain) for chain in chains.values()],
+                "world_seed": self.seed,
+                "split": self.split,
+            },
+        )
+
+    def _sample_chain(self, rng: random.Random, hops: int) -> tuple[Fact, ...]:
+        for _ in range(_ATTEMPTS):
+            subject = rng.choice(self._by_kind[rng.choice(tuple(self._by_kind))])
+            chain: list[Fact] = []
+            for _ in range(hops):
+                chain.append(rng.choice(self._facts_of[subject]))
+                subject = chain[-1].object
+            if self._needs_every_hop(chain):
+                return tuple(chain)
+        raise WorldError(
+            f"a world of {len(self.documents)} passages has no chain of {hops} hops: "
+            "raise data.world.passages"
+        )
+
+    def _needs_every_hop(self, chain: Sequence[Fact]) -> bool:
+        """No entity comes twice, and no page before the last one names the answer."""
+        visited = {chain[0].subject, *(fact.object for fact in chain)}
+        return len(visited) == len(chain) + 1 and not any(
+            fact.object == chain[-1].object
+            for step in chain[:-1]
+            for fact in self._facts_of[step.subject]
+        )
+
+
+def chain_question(chain: Sequence[Fact]) -> str:
+    """The question that a chain of facts answers.
+
+    "Where was the founder of Amber Works born?" for a company's founder and that person's
+    birthplace.
+    """
+    subject = chain[0].subject
+    for fact in chain[:-1]:
+        subject = RELATION[fact.relation].phrase.format(s=subject)
+    return RELATION[chain[-1].relation].question.format(s=subject)
+
+
+def build_world_corpus(world: World) -> list[dict[str, Any]]:
+    """The world in the project's corpus format, ready to be written as JSON lines."""
+    return [asdict(document) for document in world.documents]
+
+
+def generate_world(seed: int, passages: int, split: str, page_fact_share: float = 0.25) -> World:
+    """Builds the world of ``passages`` entities, with one passage and one page for each.
+
+    ``page_fact_share`` is the share of relations whose facts stand only on pages; 0 puts every
+    fact into the passages too. Raises ``ValueError`` for an unknown split, a share outside
+    [0, 1] or fewer than 40 passages.
+    """
+    if split not in SPLITS:
+        raise ValueError(f"split={split!r}: choose one of {', '.join(SPLITS)}")
+    if not 0.0 <= page_fact_share <= 1.0:
+        raise ValueError(f"page_fact_share={page_fact_share}: choose a share from 0 to 1")
+    if passages < 40:
+        raise ValueError(f"passages={passages}: a world needs at least 40")
+    rng = random.Random(f"{split}/{seed}/world/{passages}")
+    by_kind = {
+        kind: tuple(_draw_names(kind, count, split, rng))
+        for kind, count in _kind_counts(passages).items()
+    }
+    page_relations = frozenset(PAGE_ORDER[: round(page_fact_share * len(RELATIONS))])
+    kinds: dict[str, Kind] = {name: kind for kind, members in by_kind.items() for name in members}
+    facts_of = {
+        name: tuple(_draw_facts(name, kind, by_kind, page_relations, rng))
+        for name, kind in kinds.items()
+    }
+    order = list(kinds)
+    rng.shuffle(order)
+    documents = tuple(
+        _document(f"{split}-{seed}-{index}", name, kinds[name], facts_of[name], rng)
+        for index, name in enumerate(order)
+    )
+    return World(
+        seed=seed,
+        split=split,
+        facts=tuple(fact for name in order for fact in facts_of[name]),
+        documents=documents,
+        kinds={name: kinds[name] for name in order},
+        _facts_of=facts_of,
+        _by_kind=by_kind,
+    )
+
+
+def name_split(name: str) -> str:
+    """The split that a whole name belongs to."""
+    return SPLITS[zlib.crc32(name.encode()) % len(SPLITS)]
+
+
+def _kind_counts(passages: int) -> dict[Kind, int]:
+    counts = {kind: int(passages * share) for kind, share in KIND_SHARES.items()}
+    counts["person"] += passages - sum(counts.values())
+    return counts
+
+
+def _draw_names(kind: Kind, count: int, split: str, rng: random.Random) -> Iterator[str]:
+    """``count`` different names. Each world uses few of the words, so that names share them."""
+    used = dict.fromkeys(_NAME_FORMS[kind][0])
+    size = max(12, 3 * math.isqrt(count), 6 * count // min(len(pool) for pool in used))
+    pools = {pool: rng.sample(pool, min(size, len(pool))) for pool in used}
+    taken: set[str] = set()
+    for form in _NAME_FORMS[kind]:
+        misses = 0
+        while len(taken) < count and misses < _MISSES:
+            parts = [rng.choice(pools[pool]) for pool in form]
+            name = " ".join(parts)
+            if name in taken or len(set(parts)) < len(parts) or name_split(name) != split:
+                misses += 1
+                continue
+            misses = 0
+            taken.add(name)
+            yield name
+    if len(taken) < count:
+        raise WorldError(f"there are not enough names for {count} entities of kind {kind}")
+
+
+def _draw_facts(
+    name: str,
+    kind: Kind,
+    by_kind: Mapping[Kind, Sequence[str]],
+    page_relations: frozenset[str],
+    rng: random.Random,
+) -> Iterator[Fact]:
+    for relation in RELATIONS:
+        if relation.subject == kind:
+            yield _draw_fact(name, relation, by_kind, relation.name in page_relations, rng)
+
+
+def _draw_fact(
+    name: str,
+    relation: Relation,
+    by_kind: Mapping[Kind, Sequence[str]],
+    on_page: bool,
+    rng: random.Random,
+) -> Fact:
+    other = rng.choice(by_kind[relation.object])
+    while other == name:
+        other = rng.choice(by_kind[relation.object])
+    return Fact(name, relation.name, other, on_page, relation.sentence.format(s=name, o=other))
+
+
+def _document(
+    key: str, name: str, kind: Kind, facts: Sequence[Fact], rng: random.Random
+) -> Document:
+    """Passage: an introduction and the facts that search shows. Page: those, then details, with
+    the page's own facts between the details."""
+    introduction = rng.choice(INTRODUCTIONS[kind]).format(s=name)
+    passage = " ".join([introduction, *(fact.sentence for fact in facts if not fact.on_page)])
+    details = rng.sample(DETAILS[kind], len(DETAILS[kind]))
+    text = passage
+    used = 0
+    while used < _DETAIL_SENTENCES - 1 or len(text) < PAGE_FACT_OFFSET:
+        text = f"{text} {details[used]}"
+        used += 1
+    closing = details[used : max(used, _DETAIL_SENTENCES)]
+    ending = [*(fact.sentence for fact in facts if fact.on_page), *closing]
+    return Document(
+        id=key,
+        title=name,
+        text=" ".join([text, *ending]),
+        url=f"https://world.invalid/{name.replace(' ', '_')}",
+        passage=passage,
+    )

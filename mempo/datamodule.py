@@ -1,0 +1,216 @@
+"""Trajectories for every epoch, from an in-process engine (DESIGN: the way data flows).
+
+``train_dataloader`` is called by Lightning at the start of every epoch: it syncs the policy into
+the engine, collects the epoch's trajectories, and hands out a map-style data set of micro-batches
+over them. Advantages are written into the trajectories afterwards, by ``MemoryRewardCallback``.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from typing import Any, cast
+
+import lightning as L
+from torch.utils.data import DataLoader, Dataset
+
+from mempo.agent import AgentSettings
+from mempo.batches import Batch, TrainingRow, collate, plan_micro_batches
+from mempo.config import Config
+from mempo.conversation import Conversation
+from mempo.data.tasks import TaskSets
+from mempo.engine import Engine
+from mempo.gather import gather_objects
+from mempo.generation import Sampling
+from mempo.loss import aggregation_weights
+from mempo.progress import progress_bar
+from mempo.prompts import load_template
+from mempo.rollout import Rollout, derive_seed
+from mempo.tools import ToolBox
+from mempo.trajectory import Task, Trajectory
+
+
+class EpochDataset(Dataset[Batch]):
+    """An epoch's micro-batches; item i is collated when it is asked for, after scoring."""
+
+    def __init__(self, plan: Sequence[tuple[list[TrainingRow], bool]]) -> None:
+        self._plan = plan
+
+    def __len__(self) -> int:
+        return len(self._plan)
+
+    def __getitem__(self, index: int) -> Batch:
+        rows, last_of_update = self._plan[index]
+        return collate(rows, last_of_update)
+
+
+class RolloutDataModule(L.LightningDataModule):
+    """Owns the engine and the tasks of this rank.
+
+    Args:
+        config: the run's configuration.
+        model_folder: what the engine opens; its weights are replaced at the first sync.
+        tokenizer: the policy's tokenizer.
+        tasks: training and held-out tasks with their retrievers.
+
+    ``trajectories`` and ``phase_seconds`` hold the current epoch; ``rollout`` is also what the
+    evaluation uses.
+    """
+
+    def __init__(
+        self, config: Config, model_folder: str, tokenizer: Any, tasks: TaskSets
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.tasks = tasks
+        self.conversation = Conversation(tokenizer, config.model.system_prompt)
+        self.trajectories: list[Trajectory] = []
+        self.phase_seconds: dict[str, float] = {}
+        self._model_folder = model_folder
+        self._collected_epoch: int | None = None
+        self._engine: Engine | None = None
+        self._plan: list[tuple[list[TrainingRow], bool]] = []
+
+    # Lightning's hooks
+
+    def setup(self, stage: str) -> None:
+        """Builds the engine, after Lightning's process group exists."""
+        if self._engine is None:
+            self._engine = Engine(
+                self._model_folder, self.config.engine, self.config.model.dtype
+            )
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        """This epoch's micro-batches; collects once per epoch, however often it is called."""
+        epoch = self._trainer.current_epoch
+        if self._collected_epoch != epoch:
+            self.sync_weights()
+            self._collect(epoch)
+            self._collected_epoch = epoch
+        return DataLoader(EpochDataset(self._plan), batch_size=None, shuffle=False)
+
+    def teardown(self, stage: str) -> None:
+        self.close()
+
+    def on_exception(self, exception: BaseException) -> None:
+        self.close()
+
+    # What it does
+
+    @property
+    def rollout(self) -> Rollout:
+        """The agent loop over this rank's engine."""
+        if self._engine is None:
+            raise RuntimeError("the engine is not built yet: call setup first")
+        retriever = self.config.retriever
+        return Rollout(
+            self._engine,
+            self.conversation,
+            ToolBox(self.tasks.retrievers, retriever),
+            load_template(self.config.model.prompt_template),
+            self.config.reward.metric,
+            retriever.workers,
+            retriever.max_tool_error_rate,
+        )
+
+    def sync_weights(self) -> None:
+        """Puts the policy's weights into the engine."""
+        assert self._engine is not None
+        start = time.monotonic()
+        self._engine.sync(cast(Any, self._trainer.lightning_module).weights())
+        self.phase_seconds = {"sync": time.monotonic() - start}
+
+    def epoch_tasks(self, epoch: int) -> list[Task]:
+        """The tasks of an epoch over all ranks: each pass over the data is shuffled anew."""
+        tasks, count = self.tasks.train, self.config.rollout.tasks_per_epoch
+        chosen: list[Task] = []
+        for position in range(epoch * count, (epoch + 1) * count):
+            number, index = divmod(position, len(tasks))
+            order = list(range(len(tasks)))
+            random.Random(derive_seed(self.config.seed, "tasks", number)).shuffle(order)
+            chosen.append(tasks[order[index]])
+        return chosen
+
+    def close(self) -> None:
+        """Releases the engine."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+    @property
+    def _trainer(self) -> L.Trainer:
+        if self.trainer is None:
+            raise RuntimeError("the data module is not attached to a trainer")
+        return self.trainer
+
+    def _collect(self, epoch: int) -> None:
+        """Rolls out this rank's share of the epoch's tasks, a task's whole group on one rank."""
+        rank, settings = self._trainer.global_rank, self.config.rollout
+        own = self.epoch_tasks(epoch)[rank :: self._trainer.world_size]
+        start = time.monotonic()
+        total = len(own) * settings.group_size
+        shown = self.config.callbacks.progress_bars and rank == 0
+        with progress_bar(f"rollout {epoch}", total, enabled=shown) as bar:
+            self.trajectories = self.rollout.collect(
+                own,
+                settings.group_size,
+                training_settings(self.config),
+                Sampling(settings.temperature, settings.top_p, settings.top_k),
+                seed_parts=(self.config.seed, epoch, rank),
+                epoch=epoch,
+                progress=lambda tick: bar.advance(tick.trajectories_done, tick.tokens),
+            )
+        self._plan = self._plan_updates(epoch)
+        self.phase_seconds["rollout"] = time.monotonic() - start
+
+    def _plan_updates(self, epoch: int) -> list[tuple[list[TrainingRow], bool]]:
+        """Splits the trajectories into optimizer steps and these into micro-batches.
+
+        Every rank gets the same number of micro-batches: one that has fewer adds empty ones.
+        """
+        updates = self.config.optimizer.updates_per_epoch
+        order = list(self.trajectories)
+        random.Random(derive_seed(self.config.seed, "updates", epoch)).shuffle(order)
+        plan: list[tuple[list[TrainingRow], bool]] = []
+        for update in range(updates):
+            rows = self._rows(order[update::updates])
+            batches = plan_micro_batches(rows, self.config.optimizer.micro_batch_tokens)
+            count = max(*gather_objects(len(batches)), 1)
+            batches += [[] for _ in range(count - len(batches))]
+            plan += [(batch, index == count - 1) for index, batch in enumerate(batches)]
+        return plan
+
+    def _rows(self, trajectories: Sequence[Trajectory]) -> list[TrainingRow]:
+        """The sequences that hold policy tokens, weighted over the optimizer step of all ranks."""
+        tokens = [trajectory.policy_tokens for trajectory in trajectories]
+        everyone = gather_objects(tokens)
+        weights = aggregation_weights(
+            [count for rank_tokens in everyone for count in rank_tokens],
+            self.config.loss.aggregation,
+            equal_trajectories=self.config.rollout.context == "memory",
+        )
+        first = sum(len(part) for part in everyone[: self._trainer.global_rank])
+        own = weights[first : first + len(tokens)]
+        return [
+            TrainingRow(trajectory, sequence, weight)
+            for trajectory, weight in zip(trajectories, own, strict=True)
+            for sequence in trajectory.sequences
+            if sequence.policy_tokens
+        ]
+
+
+def training_settings(config: Config) -> AgentSettings:
+    """The agent's limits in training."""
+    rollout = config.rollout
+    return AgentSettings(
+        context=rollout.context,
+        max_rounds=rollout.max_rounds,
+        max_response_tokens=rollout.max_response_tokens,
+        max_round_tokens=rollout.max_round_tokens,
+        max_observation_tokens=rollout.max_observation_tokens,
+        prefill_memory=rollout.prefill_memory,
+        on_no_action=rollout.on_no_action,
+        newest=rollout.memory_context.newest,
+        keep_steps=rollout.memory_context.keep_steps,
+    )

@@ -1,0 +1,42 @@
+"""What an epoch left behind, as the callbacks read it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, cast
+
+import lightning.pytorch as pl
+
+from mempo.epoch_metrics import epoch_metrics
+from mempo.gather import gather_objects
+from mempo.trajectory import Trajectory
+
+
+class EpochSource(Protocol):
+    """What callbacks read from the data module: this process's trajectories of the epoch, and the
+    seconds of each phase (``sync``, ``rollout``, ``scoring``, ``update``)."""
+
+    trajectories: list[Trajectory]
+    phase_seconds: dict[str, float]
+
+
+def epoch_source(trainer: pl.Trainer) -> EpochSource:
+    """The trainer's data module, as callbacks see it."""
+    return cast(EpochSource, cast(Any, trainer).datamodule)
+
+
+def epoch_record(trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, float]:
+    """Every metric of the epoch over all processes, the same on each; all of them must call it.
+
+    The trajectories' metrics, the module's ``epoch_metrics`` (already reduced), ``seconds/<phase>``
+    of the slowest process, ``trainer/global_step`` and ``epoch``.
+    """
+    source = epoch_source(trainer)
+    record: dict[str, float] = {"epoch": trainer.current_epoch}
+    record.update(epoch_metrics(source.trajectories))
+    record.update(cast(Any, pl_module).epoch_metrics)
+    for part in gather_objects(dict(source.phase_seconds)):
+        for phase, seconds in part.items():
+            key = f"seconds/{phase}"
+            record[key] = max(seconds, record.get(key, 0.0))
+    record["trainer/global_step"] = trainer.global_step
+    return record

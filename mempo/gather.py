@@ -1,0 +1,37 @@
+"""Python objects from every process of a run; one process alone needs no process group."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+
+T = TypeVar("T")
+
+
+def is_distributed() -> bool:
+    """True inside an initialized process group."""
+    return dist.is_available() and dist.is_initialized()
+
+
+def gather_objects(value: T) -> list[T]:
+    """Every process's ``value``, in rank order, on every process. All processes must call it."""
+    if not is_distributed():
+        return [value]
+    gathered: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, value)
+    return gathered
+
+
+def gather_to_main(value: T) -> list[T] | None:
+    """Every process's ``value``, in rank order, on rank 0; ``None`` elsewhere.
+
+    All processes must call it.
+    """
+    if not is_distributed():
+        return [value]
+    gathered: list[Any] | None = None
+    if dist.get_rank() == 0:
+        gathered = [None] * dist.get_world_size()
+    dist.gather_object(value, gathered, dst=0)
+    return gathered

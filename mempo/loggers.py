@@ -1,0 +1,77 @@
+"""Lightning loggers from the configuration; never a question on the terminal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.loggers import Logger, WandbLogger
+
+from mempo.config import WandbConfig
+from mempo.errors import MempoError
+
+
+def build_logger(
+    config: WandbConfig, run_dir: str | Path, settings: Mapping[str, Any] | None = None
+) -> list[Logger]:
+    """The loggers of a run, at most one; empty when wandb is off.
+
+    Wandb writes below ``run_dir``. ``settings`` is recorded as the run's configuration there.
+    ``mode: auto`` goes by the environment's ``WANDB_MODE``, then online where the person is logged
+    in, else offline. Raises ``MempoError`` for ``mode: online`` without a login.
+    """
+    mode = _mode(config)
+    if mode == "disabled":
+        return []
+    os.environ.setdefault("WANDB_SILENT", "true")
+    run_dir = Path(run_dir)
+    run_dir.mkdir(parents=True, exist_ok=True)
+    return [
+        WandbLogger(
+            project=config.project,
+            name=config.name or run_dir.resolve().name,
+            save_dir=run_dir,
+            mode=mode,
+            config=dict(settings or {}),
+        )
+    ]
+
+
+def _mode(config: WandbConfig) -> str:
+    """``online``, ``offline`` or ``disabled``."""
+    if not config.enabled or config.mode == "disabled":
+        return "disabled"
+    asked: str = config.mode
+    if asked == "auto":
+        asked = _from_environment() or ("online" if _logged_in() else "offline")
+    if asked == "online" and not _logged_in():
+        raise MempoError(
+            "logger.mode=online: you are not logged in to Weights & Biases. Run 'wandb login' or "
+            "set WANDB_API_KEY, or use logger.mode=offline"
+        )
+    return asked
+
+
+def _from_environment() -> str | None:
+    mode = os.environ.get("WANDB_MODE", "").lower()
+    mode = {"dryrun": "offline", "run": "online"}.get(mode, mode)
+    return mode if mode in ("online", "offline", "disabled") else None
+
+
+def _logged_in() -> bool:
+    """Whether wandb finds a key in the environment or in its netrc file; no network is used."""
+    import wandb
+    from wandb.errors import AuthenticationError
+    from wandb.sdk.lib.wbauth import authenticate_session
+
+    host = wandb.Settings().base_url
+    try:
+        auth = authenticate_session(host=host, source="mempo", prompt=False, update_session=False)
+    except AuthenticationError as error:
+        raise MempoError(
+            f"Weights & Biases: {error}. Put the key right (WANDB_API_KEY, or 'wandb login'), or "
+            "use logger.mode=offline"
+        ) from None
+    return auth is not None

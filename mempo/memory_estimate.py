@@ -1,0 +1,155 @@
+"""Parameters and memory of a configuration, from arithmetic alone (no torch).
+
+Layers are Llama- or Qwen2-like. Training holds weights and gradients in ``model.dtype``, AdamW's
+two moments in float32, and float32 master weights beside bfloat16 ones; the engine holds a second
+copy of the weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mempo.config import ArchitectureConfig, Config
+
+GIB = 1024**3
+
+CARD_GIB = 80.0
+"""Memory of the card that a plan is held against, in GiB."""
+
+LOGIT_CHUNK_TOKENS = 1024
+"""Tokens whose logits stand in memory at a time, in float32, once forward and once backward."""
+
+_BYTES = {"float32": 4, "bfloat16": 2}
+
+
+@dataclass(frozen=True)
+class ParameterCount:
+    """Numbers of parameters. ``head`` is 0 where it is tied to ``embedding``."""
+
+    embedding: int
+    layer: int
+    layers: int
+    final_norm: int
+    head: int
+
+    @property
+    def total(self) -> int:
+        return self.embedding + self.layer * self.layers + self.final_norm + self.head
+
+
+@dataclass(frozen=True)
+class MemoryPerDevice:
+    """What one device holds at the fullest moment of an update, in bytes.
+
+    ``gathered`` are the whole layers that sharded training assembles for a moment; ``engine`` is
+    all that the engine reserves: ``engine_weights`` and, with the rest, keys and values.
+    """
+
+    weights: int
+    gradients: int
+    master_weights: int
+    optimizer_states: int
+    reference: int
+    gathered: int
+    activations: int
+    logits: int
+    engine_weights: int
+    engine_cache: int
+
+    @property
+    def states(self) -> int:
+        """What ``fsdp2`` splits over the devices."""
+        weights = self.weights + self.master_weights + self.reference
+        return weights + self.gradients + self.optimizer_states
+
+    @property
+    def training(self) -> int:
+        return self.states + self.gathered + self.activations + self.logits
+
+    @property
+    def engine(self) -> int:
+        return self.engine_weights + self.engine_cache
+
+    @property
+    def total(self) -> int:
+        return self.training + self.engine
+
+
+def count_parameters(architecture: ArchitectureConfig) -> ParameterCount:
+    """Counts the parameters of a Llama- or Qwen2-like model.
+
+    Grouped-query attention, RMS norms, a gated feed-forward of three matrices, no biases but those
+    on the query, key and value projections (``attention_bias``).
+    """
+    hidden = architecture.hidden_size
+    key_value = architecture.num_key_value_heads * (hidden // architecture.num_attention_heads)
+    attention = 2 * hidden * hidden + 2 * hidden * key_value
+    if architecture.attention_bias:
+        attention += hidden + 2 * key_value
+    feed_forward = 3 * hidden * architecture.intermediate_size
+    embedding = architecture.vocab_size * hidden
+    return ParameterCount(
+        embedding=embedding,
+        layer=attention + feed_forward + 2 * hidden,
+        layers=architecture.num_hidden_layers,
+        final_norm=hidden,
+        head=0 if architecture.tie_word_embeddings else embedding,
+    )
+
+
+def estimate_memory(
+    config: Config, architecture: ArchitectureConfig, world_size: int
+) -> MemoryPerDevice:
+    """Memory of one device. ``fsdp2`` divides weights, gradients and optimizer states by the
+    number of devices; every other strategy keeps them whole on each."""
+    parameters = count_parameters(architecture)
+    size = _BYTES[config.model.dtype]
+    shards = world_size if config.trainer.strategy == "fsdp2" else 1
+    held = -(-parameters.total // shards)
+    largest = max(parameters.layer, parameters.embedding)
+    engine_weights, engine_cache = _engine_memory(config, parameters)
+    return MemoryPerDevice(
+        weights=held * size,
+        gradients=held * size,
+        master_weights=held * 4 if size < 4 else 0,
+        optimizer_states=held * 8,
+        reference=held * size if config.loss.kl_coefficient > 0 else 0,
+        gathered=2 * largest * size if shards > 1 else 0,
+        activations=_activations(config, architecture),
+        logits=2
+        * 4
+        * architecture.vocab_size
+        * min(config.optimizer.micro_batch_tokens, LOGIT_CHUNK_TOKENS),
+        engine_weights=engine_weights,
+        engine_cache=engine_cache,
+    )
+
+
+def _engine_memory(config: Config, parameters: ParameterCount) -> tuple[int, int]:
+    """Bytes of the engine's weights on one device, and of its keys and values.
+
+    On GPUs the engine reserves its share of the card at once; on CPUs keys and values have a size
+    of their own.
+    """
+    dtype = config.model.dtype if config.engine.dtype == "auto" else config.engine.dtype
+    weights = -(-parameters.total * _BYTES[dtype] // config.engine.tensor_parallel)
+    if config.trainer.accelerator == "cpu":
+        return weights, int(config.engine.cpu_kv_cache_gib * GIB)
+    reserved = int(config.engine.gpu_memory_utilization * CARD_GIB * GIB)
+    return weights, max(reserved - weights, 0)
+
+
+def _activations(config: Config, architecture: ArchitectureConfig) -> int:
+    """Bytes that the forward pass of one micro-batch keeps for the backward pass.
+
+    Per token a layer keeps about 8 hidden-wide vectors (inputs of both norms and of the
+    projections, queries, attention's output), keys and values, and 4 intermediate-wide ones.
+    Attention keeps no matrix of scores (fused kernels). With gradient checkpointing a layer keeps
+    its input alone, and one layer at a time is whole.
+    """
+    hidden = architecture.hidden_size
+    key_value = architecture.num_key_value_heads * (hidden // architecture.num_attention_heads)
+    layer = 8 * hidden + 2 * key_value + 4 * architecture.intermediate_size
+    layers = architecture.num_hidden_layers
+    kept = layers * hidden + layer if config.model.gradient_checkpointing else layers * layer
+    return kept * config.optimizer.micro_batch_tokens * _BYTES[config.model.dtype]

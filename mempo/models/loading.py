@@ -1,0 +1,103 @@
+"""The policy's start: as a folder that ``transformers`` and vLLM open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from mempo.cache import cached_folder
+from mempo.config import Config, ConfigError
+from mempo.data.demonstrations import generate_demonstrations
+from mempo.models.smollm2 import load_packaged_smollm2
+from mempo.models.tiny import build_tiny_model, train_tokenizer
+
+_TOKENIZER_DEMONSTRATIONS = 4000
+
+
+def start_folder(config: Config) -> str:
+    """The folder or hub name of the model before any training.
+
+    The tiny model and the packaged one are made once and kept in the cache.
+    """
+    model = config.model
+    if model.source == "pretrained":
+        assert model.path is not None
+        _check_local_folder(model.path)
+        return model.path
+    if model.source == "smollm2_package":
+        return str(cached_folder(config.cache_dir, "smollm2", {}, _write_smollm2))
+    key = {
+        "model": model,
+        "data": config.data.world,
+        "objectives": config.data.objectives,
+        "sft": config.sft.seed,
+    }
+    return str(
+        cached_folder(config.cache_dir, "tiny", key, lambda folder: _write_tiny(config, folder))
+    )
+
+
+def load_tokenizer(folder: str) -> Any:
+    """The tokenizer of a model folder or hub name."""
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def load_policy(folder: str, config: Config) -> Any:
+    """The policy as a Hugging Face causal language model, in ``model.dtype``."""
+    model = AutoModelForCausalLM.from_pretrained(
+        folder,
+        dtype=getattr(torch, config.model.dtype),
+        attn_implementation=attention_for(config.model.attention),
+    )
+    if config.model.gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    return model
+
+
+def attention_for(setting: str) -> str:
+    """``auto`` is PyTorch's scaled-dot-product attention, which picks a flash kernel on a GPU."""
+    return "sdpa" if setting == "auto" else setting
+
+
+def _check_local_folder(path: str) -> None:
+    looks_local = path.startswith((".", "/", "~")) or path.count("/") != 1
+    if looks_local and not (Path(path).expanduser() / "config.json").is_file():
+        raise ConfigError(
+            f"model.path={path}: there is no config.json; give a Hugging Face model folder (a "
+            "run's model/ folder is one) or a hub name like owner/name"
+        )
+
+
+def _write_smollm2(folder: Path) -> None:
+    model, tokenizer = load_packaged_smollm2()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _write_tiny(config: Config, folder: Path) -> None:
+    architecture = config.model.architecture
+    assert architecture is not None
+    tokenizer = train_tokenizer(_world_texts(config), architecture.vocab_size)
+    model = build_tiny_model(architecture, tokenizer, config.sft.seed)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _world_texts(config: Config) -> Iterable[str]:
+    """What the tiny tokenizer is trained on: demonstrations, so no held-out name is seen."""
+    for demonstration in generate_demonstrations(
+        config.sft,
+        config.data.world,
+        config.retriever,
+        config.data.objectives,
+        _TOKENIZER_DEMONSTRATIONS,
+        config.sft.seed,
+        scoring=config.scoring,
+    ):
+        yield demonstration.question
+        for turn in demonstration.turns:
+            yield turn.given + turn.text

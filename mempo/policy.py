@@ -1,0 +1,230 @@
+"""The policy under Lightning: model, PPO update and optimizer (specification section 8)."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from mempo.batches import Batch
+from mempo.config import Config
+from mempo.gather import gather_objects
+from mempo.logprobs import token_logprobs
+from mempo.loss import NonFiniteTokenError, policy_loss
+
+
+class MemPOModule(L.LightningModule):
+    """Owns the policy and the PPO loss.
+
+    Each batch is one micro-batch; its token weights were computed over the whole optimizer step,
+    so gradients of micro-batches and ranks add up. Metrics of the epoch, reduced over ranks, are in
+    ``epoch_metrics`` once its last micro-batch is done.
+
+    Args:
+        model: the policy, a Hugging Face causal language model.
+        config: the run's configuration.
+        reference: a frozen copy of the policy's start, needed when ``loss.kl_coefficient`` > 0.
+    """
+
+    def __init__(
+        self, model: torch.nn.Module, config: Config, reference: torch.nn.Module | None = None
+    ) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.model = model
+        self.config = config
+        self.reference = reference
+        if reference is not None:
+            reference.requires_grad_(False)
+        self.epoch_metrics: dict[str, float] = {}
+        self._sums: defaultdict[str, float] = defaultdict(float)
+        self._maxima: dict[str, float] = {}
+        self._grad_norms: list[float] = []
+
+    # Lightning's hooks
+
+    def configure_model(self) -> None:
+        """Shards the policy's layers under ``trainer=fsdp2`` (``fully_shard``)."""
+        mesh = self.device_mesh
+        if mesh is None or getattr(self, "_sharded", False):
+            return
+        from torch.distributed.fsdp import fully_shard
+
+        self._sharded = True
+        for model in (self.model, self.reference):
+            if model is None:
+                continue
+            for layer in model.model.layers:
+                fully_shard(layer, mesh=mesh["data_parallel"])
+            fully_shard(model, mesh=mesh["data_parallel"])
+
+    def on_train_epoch_start(self) -> None:
+        # Models that transformers loads are in eval mode, which turns gradient checkpointing off.
+        self.model.train()
+        if self.reference is not None:
+            self.reference.eval()
+        self._sums.clear()
+        self._maxima.clear()
+        self._grad_norms.clear()
+
+    def training_step(self, batch: Batch, batch_idx: int) -> None:
+        with self._gradients_stay_local(not batch.last_of_update):
+            loss, metrics = self.loss(batch)
+            self.manual_backward(loss * self.trainer.world_size)
+        for key, value in metrics.items():
+            if key.endswith("_max"):
+                self._maxima[key] = max(self._maxima.get(key, 0.0), float(value))
+            else:
+                self._sums[key] += float(value)
+        self._sums["loss"] += float(loss.detach())
+        if batch.last_of_update:
+            self._step()
+
+    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
+        # Callbacks read the epoch's metrics in on_train_epoch_end, which Lightning calls on them
+        # before it calls it on the module.
+        if self.trainer.is_last_batch:
+            self.epoch_metrics = self._reduced_metrics()
+
+    def _reduced_metrics(self) -> dict[str, float]:
+        """The epoch's sums over all ranks as means per policy token. Every rank must call it."""
+        updates = len(self._grad_norms)
+        totals: dict[str, float] = {}
+        for sums, maxima in gather_objects((dict(self._sums), dict(self._maxima))):
+            for key, value in sums.items():
+                totals[key] = totals.get(key, 0.0) + value
+            for key, value in maxima.items():
+                totals[key] = max(totals.get(key, value), value)
+        tokens = max(totals.get("tokens", 0.0), 1.0)
+        metrics = {"update/loss": totals["loss"] / max(updates, 1)}
+        names = {
+            "clipped_sum": "update/clip_share",
+            "dual_clipped_sum": "update/dual_clip_share",
+            "ratio_sum": "update/ratio_mean",
+            "kl_sum": "update/kl_mean",
+            "entropy_sum": "update/entropy_mean",
+            "mismatch_sum": "engine/mismatch_mean",
+            "importance_sum": "update/importance_mean",
+        }
+        for key, name in names.items():
+            if key in totals:
+                metrics[name] = totals[key] / tokens
+        if "mismatch_max" in totals:
+            metrics["engine/mismatch_max"] = totals["mismatch_max"]
+        if updates:
+            metrics["update/gradient_norm"] = sum(self._grad_norms) / updates
+        metrics["update/learning_rate"] = self.trainer.optimizers[0].param_groups[0]["lr"]
+        metrics["update/steps"] = float(updates)
+        return metrics
+
+    def configure_optimizers(self) -> Any:
+        settings = self.config.optimizer
+        optimizer = torch.optim.AdamW(
+            [parameter for parameter in self.model.parameters() if parameter.requires_grad],
+            lr=settings.learning_rate,
+            betas=settings.betas,
+            weight_decay=settings.weight_decay,
+        )
+        warmup = settings.warmup_epochs * settings.updates_per_epoch
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: min(1.0, (step + 1) / (warmup + 1))
+        )
+        return {"optimizer": optimizer, "lr_scheduler": schedule}
+
+    def transfer_batch_to_device(
+        self, batch: Batch, device: torch.device, dataloader_idx: int
+    ) -> Batch:
+        return batch.to(device)
+
+    # What it computes
+
+    def loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The micro-batch's share of the optimizer step's loss and its metric sums.
+
+        Raises ``FloatingPointError`` that names the trajectory for a NaN or an infinity at a
+        policy token.
+        """
+        settings = self.config.loss
+        result = token_logprobs(
+            self.model,
+            batch.ids,
+            batch.attention_mask,
+            batch.mask,
+            self.config.rollout.temperature,
+            with_entropy=True,
+        )
+        try:
+            return policy_loss(
+                result.logprobs,
+                batch.old_logprobs,
+                batch.advantages,
+                batch.mask,
+                batch.weights,
+                settings,
+                ref_logprobs=self._reference_logprobs(batch),
+                entropy=result.entropy,
+                engine_logprobs=batch.engine_logprobs,
+            )
+        except NonFiniteTokenError as error:
+            raise FloatingPointError(self._name_positions(error, batch)) from error
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """The policy's parameters by Hugging Face name, one at a time, gathered where sharded."""
+        for name, parameter in self.model.named_parameters():
+            value = parameter.detach()
+            if hasattr(value, "full_tensor"):
+                value = value.full_tensor()
+            yield name, value
+
+    def _reference_logprobs(self, batch: Batch) -> Tensor | None:
+        if self.config.loss.kl_coefficient == 0.0:
+            return None
+        if self.reference is None:
+            raise ValueError("loss.kl_coefficient is positive but there is no reference model")
+        with torch.no_grad():
+            return token_logprobs(
+                self.reference,
+                batch.ids,
+                batch.attention_mask,
+                batch.mask,
+                self.config.rollout.temperature,
+            ).logprobs
+
+    def _step(self) -> None:
+        optimizer = self.optimizers()
+        norm = torch.nn.utils.clip_grad_norm_(
+            self.model.parameters(), self.config.optimizer.max_grad_norm
+        )
+        norm_value = float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
+        if not math.isfinite(norm_value):
+            raise FloatingPointError(
+                f"the gradient norm of epoch {self.current_epoch} is {norm_value}: the step was "
+                "not taken; lower optimizer.learning_rate or look at the last trajectories"
+            )
+        self._grad_norms.append(norm_value)
+        optimizer.step()
+        optimizer.zero_grad()
+        self.lr_schedulers().step()
+
+    def _gradients_stay_local(self, local: bool) -> Any:
+        """Under DDP, gradients are exchanged only in an update's last micro-batch."""
+        wrapped = self.trainer.strategy.model
+        if local and isinstance(wrapped, DistributedDataParallel):
+            return wrapped.no_sync()
+        return nullcontext()
+
+    @staticmethod
+    def _name_positions(error: NonFiniteTokenError, batch: Batch) -> str:
+        width = batch.ids.shape[1]
+        places = ", ".join(
+            f"{batch.names[position // width]}, position {position % width}"
+            for position in error.positions[:3]
+        )
+        return f"{error.tensor} is NaN or infinite at policy tokens: {places}"

@@ -1,0 +1,105 @@
+"""What the tools ask of a retriever (specification sections 3 and 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One entry of a corpus.
+
+    ``text`` is what its page shows. ``passage`` is what search indexes and shows; ``None`` means
+    the same text.
+    """
+
+    id: str
+    title: str
+    text: str
+    url: str = ""
+    passage: str | None = None
+
+    @property
+    def search_text(self) -> str:
+        """The text that search indexes and shows."""
+        return self.text if self.passage is None else self.passage
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One search result."""
+
+    title: str
+    text: str
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page with its whole text."""
+
+    title: str
+    text: str
+    url: str = ""
+
+
+class RetrievalError(Exception):
+    """The retriever could not serve a request, for a reason that is not the request's own."""
+
+
+class Retriever(Protocol):
+    """Search and page access over one corpus; called from several threads at once.
+
+    Both methods may raise ``RetrievalError`` or ``TimeoutError``. Any other exception counts as a
+    fault of the program and stops the run.
+    """
+
+    def search(self, query: str, top_k: int) -> Sequence[Passage]:
+        """At most ``top_k`` passages, best first; none when nothing matches."""
+        ...
+
+    def open_page(self, key: str) -> Page | None:
+        """The page with this title or URL, or ``None``."""
+        ...
+
+
+class InMemoryRetriever:
+    """Marks a retriever that answers from memory at once: its calls need no time limit.
+
+    Calls of any other retriever run on a thread of their own, so that they can time out.
+    """
+
+
+class PageIndex:
+    """Finds pages by title or URL: exactly first, then without regard to case.
+
+    Quotes around the key are ignored. Passages that share a title (as in corpora cut into pieces)
+    are one page, in corpus order.
+    """
+
+    def __init__(self, documents: Sequence[Document]) -> None:
+        self._documents = documents
+        self._exact: dict[str, list[int]] = {}
+        self._folded: dict[str, list[int]] = {}
+        for index, document in enumerate(documents):
+            for key in dict.fromkeys((document.title, document.url)):
+                if key:
+                    self._exact.setdefault(key, []).append(index)
+                    self._folded.setdefault(key.casefold(), []).append(index)
+
+    def open_page(self, key: str) -> Page | None:
+        """The page that ``key`` names, or ``None``."""
+        plain = key.strip()
+        for candidate in (plain, plain.strip("\"'\u201c\u201d\u2018\u2019").strip()):
+            found = self._lookup(self._exact, candidate) or self._lookup(
+                self._folded, candidate.casefold()
+            )
+            if found:
+                first = found[0]
+                return Page(first.title, "\n".join(document.text for document in found), first.url)
+        return None
+
+    def _lookup(self, table: Mapping[str, list[int]], key: str) -> list[Document]:
+        return [self._documents[index] for index in table.get(key, ())]

@@ -1,0 +1,186 @@
+"""The agent loop over engine and tools, with no lock-step (specification section 4).
+
+Each trajectory runs on its own: GENERATING → TOOL → GENERATING → … → DONE. The engine is stepped
+by one thread; tools run on worker threads meanwhile; a slow tool holds up nobody else. Rewards are
+computed as each trajectory finishes. An exception anywhere stops the collection.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+import jinja2
+
+from mempo.agent import Agent, AgentSettings, GenerationRequest
+from mempo.conversation import Conversation
+from mempo.generation import GenerationEngine, Sampling
+from mempo.protocol import trajectory_broken_rules
+from mempo.rewards import outcome_reward, score_answer
+from mempo.tools import ErrorRate, ToolBox, ToolResult
+from mempo.trajectory import Task, Trajectory
+
+_IDLE_WAIT_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One tick of the progress bar."""
+
+    trajectories_done: int
+    tokens: int
+
+
+def derive_seed(*parts: object) -> int:
+    """A 31-bit seed from its parts, the same on every machine and in every process."""
+    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
+
+
+class Rollout:
+    """Collects trajectories. Knows nothing of Lightning.
+
+    Args:
+        engine: generates token ids.
+        conversation: chat-template glue of the policy's tokenizer.
+        toolbox: search and page access.
+        template: the instruction template, with ``question``.
+        reward_metric: which answer metric the outcome reward uses.
+        tool_workers: threads that run tools.
+        max_tool_error_rate: share of a collection's tool calls that may fail for a reason that is
+            not the model's own, before the run stops.
+    """
+
+    def __init__(
+        self,
+        engine: GenerationEngine,
+        conversation: Conversation,
+        toolbox: ToolBox,
+        template: jinja2.Template,
+        reward_metric: str = "exact_match",
+        tool_workers: int = 8,
+        max_tool_error_rate: float = 0.2,
+    ) -> None:
+        self.engine = engine
+        self.conversation = conversation
+        self.toolbox = toolbox
+        self.template = template
+        self.reward_metric = reward_metric
+        self.tool_workers = tool_workers
+        self.max_tool_error_rate = max_tool_error_rate
+
+    def collect(
+        self,
+        tasks: Sequence[Task],
+        samples: int,
+        settings: AgentSettings,
+        sampling: Sampling,
+        seed_parts: tuple[object, ...] = (),
+        epoch: int = 0,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> list[Trajectory]:
+        """``samples`` trajectories of every task, in the order (task, sample).
+
+        Every request's seed comes from ``seed_parts`` (run seed, epoch, rank), the task's id, the
+        sample's number and the request's number within the trajectory. Any exception in the
+        engine, a tool or a reward is raised here, after the engine has been emptied.
+        """
+        agents = {
+            f"{index}/{sample}": self._start_agent(task, sample, epoch, settings)
+            for index, task in enumerate(tasks)
+            for sample in range(samples)
+        }
+        report = progress or (lambda tick: None)
+        executor = ThreadPoolExecutor(self.tool_workers, thread_name_prefix="tool")
+        try:
+            self._run(agents, sampling, seed_parts, executor, report)
+        except BaseException:
+            self.engine.abort_all()
+            raise
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)
+        return [agent.trajectory for agent in agents.values()]
+
+    def _start_agent(
+        self, task: Task, sample: int, epoch: int, settings: AgentSettings
+    ) -> Agent:
+        prompt = self.conversation.prompt_ids(self.template.render(question=task.question))
+        trajectory = Trajectory(task, epoch, sample, prompt_length=len(prompt))
+        return Agent(
+            trajectory,
+            prompt,
+            self.conversation,
+            self.toolbox.session(task),
+            settings,
+            self.engine.max_model_len,
+        )
+
+    def _run(
+        self,
+        agents: Mapping[str, Agent],
+        sampling: Sampling,
+        seed_parts: tuple[object, ...],
+        executor: ThreadPoolExecutor,
+        report: Callable[[Progress], None],
+    ) -> None:
+        pending_tools: dict[Future[ToolResult], str] = {}
+        errors = ErrorRate(self.max_tool_error_rate)
+
+        def proceed(key: str) -> None:
+            """Moves one trajectory to its next wait: for the engine, for a tool, or for nothing."""
+            agent = agents[key]
+            call = agent.pending_call
+            if call is not None:
+                pending_tools[executor.submit(agent.session.call, *call)] = key
+            elif (request := agent.next_request()) is not None:
+                self._submit(key, agent, request, sampling, seed_parts)
+            else:
+                self._finish(agent.trajectory)
+                report(Progress(1, agent.trajectory.policy_tokens))
+
+        for key in agents:
+            proceed(key)
+        while pending_tools or self.engine.has_unfinished():
+            for generation in self.engine.step() if self.engine.has_unfinished() else ():
+                agents[generation.key].receive(
+                    generation.ids, generation.logprobs, generation.finish_reason
+                )
+                proceed(generation.key)
+            if not pending_tools:
+                continue
+            idle = not self.engine.has_unfinished()
+            done, _ = wait(
+                pending_tools,
+                timeout=_IDLE_WAIT_SECONDS if idle else 0,
+                return_when=FIRST_COMPLETED,
+            )
+            for future in done:
+                key = pending_tools.pop(future)
+                result = future.result()
+                errors.record(result)
+                agents[key].observe(result)
+                proceed(key)
+        errors.check()
+
+    def _submit(
+        self,
+        key: str,
+        agent: Agent,
+        request: GenerationRequest,
+        sampling: Sampling,
+        seed_parts: tuple[object, ...],
+    ) -> None:
+        trajectory = agent.trajectory
+        seed = derive_seed(*seed_parts, trajectory.task.id, trajectory.sample, request.number)
+        self.engine.submit(key, request.prompt_ids, request.max_tokens, seed, sampling)
+
+    def _finish(self, trajectory: Trajectory) -> None:
+        """Judges a finished trajectory (specification section 5)."""
+        texts = [round_.text for round_ in trajectory.rounds]
+        trajectory.format_valid = not trajectory_broken_rules(texts)
+        trajectory.metrics = score_answer(trajectory.answer, trajectory.task)
+        trajectory.reward = outcome_reward(
+            trajectory.metrics, trajectory.format_valid, self.reward_metric
+        )

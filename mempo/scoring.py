@@ -1,0 +1,253 @@
+"""The memory reward: P(answer | memory) − P(answer | full history) (specification section 6).
+
+For each scored round k the gold answer is scored under the policy in two contexts: after the
+snapshot before the round (P_full) and after the prompt followed by the round's tokens up to
+``</mem>`` (P_mem).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mempo.config import ScoringConfig
+from mempo.logprobs import token_logprobs
+from mempo.trajectory import Round, Task, Trajectory
+
+_MAX_ALIAS_COMBINATIONS = 16
+
+
+@dataclass(frozen=True)
+class ScoredText:
+    """The scored text's token ids and the answer mask: 1 on tokens that carry gold text."""
+
+    ids: tuple[int, ...]
+    mask: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One context followed by a scored text, and where its result goes."""
+
+    round: Round
+    context: tuple[int, ...]
+    text: ScoredText
+    alias: int
+    is_memory: bool
+
+    def __len__(self) -> int:
+        return len(self.context) + len(self.text.ids)
+
+
+def answer_probability(
+    logp: Tensor, mask: Tensor, threshold: float | None, empty: str
+) -> Tensor:
+    """The geometric-mean probability of the kept answer tokens.
+
+    P = exp(Σ kept ℓ / (number kept + 1e-8)), paper equation 5 and specification section 6.
+
+    Args:
+        logp: log-probabilities ℓ, [..., T].
+        mask: 1 on answer tokens, [..., T].
+        threshold: a log-probability; tokens with ℓ > threshold are kept. ``None`` keeps all.
+        empty: when the filter keeps nothing, ``"one"`` gives exp(0) = 1 (the released code),
+            ``"unfiltered"`` falls back to all masked tokens.
+
+    Returns:
+        P, [...].
+    """
+    if empty not in ("one", "unfiltered"):
+        raise ValueError(f"empty={empty!r}: use 'one' or 'unfiltered'")
+    answer = mask.bool()
+    return _mean_probability(logp, answer, _kept(logp, answer, threshold), empty)
+
+
+def _kept(logp: Tensor, answer: Tensor, threshold: float | None) -> Tensor:
+    return answer if threshold is None else answer & (logp > threshold)
+
+
+def _mean_probability(logp: Tensor, answer: Tensor, kept: Tensor, empty: str) -> Tensor:
+    if empty == "unfiltered":
+        kept = torch.where(kept.any(-1, keepdim=True), kept, answer)
+    total = torch.where(kept, logp, torch.zeros_like(logp)).sum(-1)
+    return torch.exp(total / (kept.sum(-1) + 1e-8))
+
+
+def encode_answer(tokenizer: Any, config: ScoringConfig, gold: str) -> ScoredText:
+    """The scored text for one gold answer, tokenized once.
+
+    The mask is 1 on exactly the tokens whose characters overlap the gold text.
+    """
+    # The two placeholders are replaced literally, so that a gold answer with braces is safe.
+    head, tail = (
+        part.replace("{filler}", config.filler) for part in config.answer_template.split("{gold}")
+    )
+    encoding = tokenizer(
+        head + gold + tail, add_special_tokens=False, return_offsets_mapping=True
+    )
+    start, end = len(head), len(head) + len(gold)
+    mask = tuple(
+        int(first < end and last > start) for first, last in encoding["offset_mapping"]
+    )
+    if not any(mask):
+        raise ValueError(f"the gold answer {gold!r} has no token of its own: it cannot be scored")
+    return ScoredText(tuple(encoding["input_ids"]), mask)
+
+
+def gold_texts(task: Task, choice: str) -> list[str]:
+    """The gold texts to score: the first alias of each objective joined with ``"; "``, or for
+    ``best`` the combinations of aliases (the first 16 of them)."""
+    if choice == "first":
+        return [task.gold]
+    combinations = itertools.product(*(objective.golds for objective in task.objectives))
+    return [
+        "; ".join(combination)
+        for combination in itertools.islice(combinations, _MAX_ALIAS_COMBINATIONS)
+    ]
+
+
+class MemoryScorer:
+    """Scores trajectories with the policy itself. ``padded`` is the reference method: every
+    context is a row of its own, left-padded, in batches of at most ``batch_tokens`` tokens."""
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        config: ScoringConfig,
+        batches_on_every_rank: Callable[[int], int] = lambda own: own,
+    ) -> None:
+        """``batches_on_every_rank`` turns this rank's number of batches into the largest of all
+        ranks: sharded models need the same number of forward passes on each."""
+        self.tokenizer = tokenizer
+        self.config = config
+        self._batches_on_every_rank = batches_on_every_rank
+
+    def score(
+        self,
+        model: Any,
+        trajectories: Sequence[Trajectory],
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        """Writes ``p_full``, ``p_mem``, the kept shares and ``memory_reward`` into the scored
+        rounds. ``progress`` is told the number of rows done after each batch."""
+        rows = self.rows(trajectories)
+        logprobs = self._score_rows(model, rows, progress or (lambda done: None))
+        results: dict[tuple[int, bool, int], tuple[Tensor, ScoredText]] = {
+            (id(row.round), row.is_memory, row.alias): (logp, row.text)
+            for row, logp in zip(rows, logprobs, strict=True)
+        }
+        for trajectory in trajectories:
+            aliases = len(gold_texts(trajectory.task, self.config.gold))
+            for scored in trajectory.scored_rounds():
+                pairs = [
+                    (results[id(scored), False, alias], results[id(scored), True, alias])
+                    for alias in range(aliases)
+                ]
+                self._write(scored, pairs, trajectory)
+
+    def rows(self, trajectories: Sequence[Trajectory]) -> list[_Row]:
+        """Two rows for each scored round and gold text: full history and memory context."""
+        rows: list[_Row] = []
+        encoded: dict[str, ScoredText] = {}
+        for trajectory in trajectories:
+            prompt = trajectory.prompt_ids()
+            for alias, gold in enumerate(gold_texts(trajectory.task, self.config.gold)):
+                if gold not in encoded:
+                    encoded[gold] = encode_answer(self.tokenizer, self.config, gold)
+                text = encoded[gold]
+                for scored in trajectory.scored_rounds():
+                    assert scored.memory_span is not None
+                    ids = trajectory.sequences[scored.sequence].ids
+                    snapshot = tuple(ids[: scored.snapshot_length])
+                    memory = (*prompt, *ids[scored.start : scored.memory_span[1]])
+                    rows.append(_Row(scored, snapshot, text, alias, is_memory=False))
+                    rows.append(_Row(scored, memory, text, alias, is_memory=True))
+        return rows
+
+    @torch.no_grad()
+    def _score_rows(
+        self, model: Any, rows: list[_Row], progress: Callable[[int], None]
+    ) -> list[Tensor]:
+        """Log-probabilities of each row's scored text, on the CPU, [len(text)]."""
+        order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
+        results: list[Tensor | None] = [None] * len(rows)
+        batches = _token_batches(order, rows, self.config.batch_tokens)
+        for batch in batches:
+            logprobs = _padded_logprobs(model, [rows[index] for index in batch])
+            for index, logp in zip(batch, logprobs, strict=True):
+                results[index] = logp
+            progress(len(batch))
+        for _ in range(self._batches_on_every_rank(len(batches)) - len(batches)):
+            _empty_forward(model)
+        return [logp for logp in results if logp is not None]
+
+    def _write(
+        self,
+        scored: Round,
+        pairs: list[tuple[tuple[Tensor, ScoredText], tuple[Tensor, ScoredText]]],
+        trajectory: Trajectory,
+    ) -> None:
+        config = self.config
+        threshold = None if config.threshold is None else math.log(config.threshold)
+        best: tuple[float, float, float, float] | None = None
+        for (full, text), (memory, _) in pairs:
+            answer = torch.tensor(text.mask, dtype=torch.bool)
+            kept_full = _kept(full, answer, threshold)
+            kept_memory = kept_full if config.mask == "full" else _kept(memory, answer, threshold)
+            p_full = float(_mean_probability(full, answer, kept_full, config.empty))
+            p_memory = float(_mean_probability(memory, answer, kept_memory, config.empty))
+            count = float(answer.sum())
+            shares = float(kept_full.sum()) / count, float(kept_memory.sum()) / count
+            if best is None or p_full > best[0]:
+                best = (p_full, p_memory, *shares)
+        assert best is not None
+        if not all(math.isfinite(value) for value in best):
+            raise FloatingPointError(
+                f"the memory reward of {trajectory.name}, round {scored.number} is not finite "
+                f"(P_full {best[0]}, P_mem {best[1]}): the policy's logits hold NaN or infinity"
+            )
+        scored.p_full, scored.p_mem, scored.kept_full, scored.kept_mem = best
+        scored.memory_reward = best[1] - best[0]
+
+
+def _token_batches(order: list[int], rows: list[_Row], budget: int) -> list[list[int]]:
+    """Groups row indices, sorted by length, so that each padded batch has at most ``budget``
+    tokens (or one row)."""
+    batches: list[list[int]] = []
+    for index in order:
+        if batches and (len(batches[-1]) + 1) * len(rows[index]) <= budget:
+            batches[-1].append(index)
+        else:
+            batches.append([index])
+    return batches
+
+
+def _padded_logprobs(model: Any, rows: list[_Row]) -> list[Tensor]:
+    """Left-pads the rows and scores the texts at their ends."""
+    device = next(model.parameters()).device
+    width = max(len(row) for row in rows)
+    ids = torch.zeros(len(rows), width, dtype=torch.long)  # (B, T)
+    attention = torch.zeros_like(ids)
+    wanted = torch.zeros(len(rows), width, dtype=torch.bool)
+    for index, row in enumerate(rows):
+        ids[index, width - len(row) :] = torch.tensor(row.context + row.text.ids)
+        attention[index, width - len(row) :] = 1
+        wanted[index, width - len(row.text.ids) :] = True
+    logprobs = token_logprobs(
+        model, ids.to(device), attention.to(device), wanted.to(device)
+    ).logprobs.cpu()
+    return [
+        logprobs[index, width - len(row.text.ids) :] for index, row in enumerate(rows)
+    ]
+
+
+def _empty_forward(model: Any) -> None:
+    """Keeps step with ranks that have more batches."""
+    ids = torch.zeros(1, 2, dtype=torch.long, device=next(model.parameters()).device)
+    model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False)

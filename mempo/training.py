@@ -1,0 +1,188 @@
+"""The two stages of a run, the supervised start and reinforcement learning, as plain functions."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
+
+from callbacks.epoch_line import EpochLineCallback
+from callbacks.held_out_evaluation import HeldOutEvaluationCallback
+from callbacks.memory_distributions import MemoryDistributionsCallback
+from callbacks.memory_reward import MemoryRewardCallback
+from callbacks.metrics_file import MetricsFileCallback
+from callbacks.saved_model import SavedModelCallback
+from callbacks.supervised_progress import SupervisedProgressCallback
+from callbacks.trajectories_file import TrajectoriesFileCallback
+from callbacks.update_progress import UpdateProgressCallback
+from mempo.cache import cached_folder, cached_path
+from mempo.config import Config, TrainerConfig
+from mempo.conversation import Conversation
+from mempo.data.demonstrations import generate_demonstrations
+from mempo.data.tasks import load_task_sets
+from mempo.datamodule import RolloutDataModule
+from mempo.demonstration_tokens import TrainingText, encode_demonstration
+from mempo.loggers import build_logger
+from mempo.models.loading import load_policy, load_tokenizer, start_folder
+from mempo.policy import MemPOModule
+from mempo.progress import progress_bar
+from mempo.prompts import load_template
+from mempo.sft import SftDataModule, SftModule
+
+
+def train(config: Config) -> dict[str, float]:
+    """Runs the stages that the configuration asks for; returns the last epoch's metrics.
+
+    What the run leaves stands in ``config.run_dir``.
+    """
+    L.seed_everything(config.seed, workers=True, verbose=False)
+    start = supervised_start(config) if config.sft.enabled else start_folder(config)
+    if config.stage == "sft":
+        return {}
+    return reinforce(config, start)
+
+
+def supervised_start(config: Config) -> str:
+    """The folder of the supervised start, from the cache or trained now."""
+    base = start_folder(config)
+    key = {
+        "base": base,
+        "sft": config.sft,
+        "model": config.model,
+        "world": config.data.world,
+        "objectives": _world_objectives(config),
+        "retriever": config.retriever,
+        "scoring": [config.scoring.filler, config.scoring.answer_template],
+        "observation": config.rollout.max_observation_tokens,
+    }
+    path = cached_path(config.cache_dir, "sft", key)
+    if path.is_dir():
+        _say(f"supervised start: {path} (from the cache)")
+        return str(path)
+    _say(f"supervised start: not in the cache, training it now ({config.sft.steps} steps)")
+    folder = cached_folder(config.cache_dir, "sft", key, lambda to: _fine_tune(config, base, to))
+    _say(f"supervised start: {folder}")
+    return str(folder)
+
+
+def reinforce(config: Config, start: str) -> dict[str, float]:
+    """The RL stage: rollouts, memory rewards, PPO updates, until ``trainer.max_epochs``."""
+    tokenizer = load_tokenizer(start)
+    tasks = load_task_sets(config)
+    if tasks.skipped_rows:
+        _say(f"{tasks.skipped_rows} malformed rows were left out (data.skip_bad_rows)")
+    reference = load_policy(start, config) if config.loss.kl_coefficient > 0 else None
+    module = MemPOModule(load_policy(start, config), config, reference)
+    datamodule = RolloutDataModule(config, start, tokenizer, tasks)
+    trainer = L.Trainer(
+        **_trainer_arguments(config.trainer),
+        max_epochs=config.trainer.max_epochs,
+        reload_dataloaders_every_n_epochs=1,
+        callbacks=_callbacks(config, tokenizer),
+        logger=build_logger(config.logger, config.run_dir) or False,
+        default_root_dir=config.run_dir,
+    )
+    trainer.fit(module, datamodule=datamodule, ckpt_path=config.ckpt_path)
+    return module.epoch_metrics
+
+
+def _callbacks(config: Config, tokenizer: Any) -> list[Callback]:
+    """In the order in which Lightning calls them; the memory reward comes first."""
+    wanted: list[Callback] = [MemoryRewardCallback(config, tokenizer)]
+    if config.callbacks.progress_bars:
+        wanted.append(UpdateProgressCallback())
+    wanted += [
+        MetricsFileCallback(config.run_dir, config.logger.log_every_epochs),
+        TrajectoriesFileCallback(config.run_dir),
+        EpochLineCallback(),
+    ]
+    if config.callbacks.memory_distributions:
+        wanted.append(MemoryDistributionsCallback(config.logger.log_every_epochs))
+    if config.evaluation.enabled:
+        wanted.append(HeldOutEvaluationCallback(config))
+    wanted += [
+        SavedModelCallback(Path(config.run_dir) / "model", tokenizer),
+        ModelCheckpoint(
+            Path(config.run_dir) / "checkpoints",
+            filename="epoch-{epoch:04d}",
+            auto_insert_metric_name=False,
+            every_n_epochs=config.trainer.checkpoint_every,
+            save_last=True,
+            save_on_train_epoch_end=True,
+        ),
+    ]
+    return wanted
+
+
+def _fine_tune(config: Config, base: str, folder: Path) -> None:
+    """Trains on demonstrations and writes a Hugging Face folder."""
+    tokenizer = load_tokenizer(base)
+    texts = _demonstration_texts(config, tokenizer)
+    module = SftModule(load_policy(base, config), config.sft)
+    trainer = L.Trainer(
+        **_trainer_arguments(config.trainer),
+        max_epochs=1,
+        callbacks=[SupervisedProgressCallback(config.sft.steps)],
+        logger=False,
+        enable_checkpointing=False,
+    )
+    trainer.fit(module, datamodule=SftDataModule(texts, config.sft))
+    module.model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _demonstration_texts(config: Config, tokenizer: Any) -> list[TrainingText]:
+    conversation = Conversation(tokenizer, config.model.system_prompt)
+    template = load_template(config.model.prompt_template)
+    count = min(config.sft.demonstrations, config.sft.steps * config.sft.batch_size)
+    with progress_bar("demonstrations", count) as bar:
+        return [
+            encode_demonstration(
+                demonstration, conversation, template, config.rollout.max_observation_tokens
+            )
+            for demonstration in generate_demonstrations(
+                config.sft,
+                config.data.world,
+                config.retriever,
+                _world_objectives(config),
+                count,
+                config.sft.seed,
+                progress=lambda done: bar.advance(),
+                scoring=config.scoring,
+            )
+        ]
+
+
+def _world_objectives(config: Config) -> int:
+    return config.data.objectives
+
+
+def _trainer_arguments(config: TrainerConfig) -> dict[str, Any]:
+    return {
+        "accelerator": config.accelerator,
+        "devices": config.devices,
+        "num_nodes": config.num_nodes,
+        "strategy": _strategy(config),
+        "use_distributed_sampler": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "log_every_n_steps": 1,
+    }
+
+
+def _strategy(config: TrainerConfig) -> Strategy | str:
+    if config.strategy == "ddp":
+        return DDPStrategy(process_group_backend=None)
+    if config.strategy == "fsdp2":
+        return ModelParallelStrategy(data_parallel_size="auto", tensor_parallel_size=1)
+    return "auto"
+
+
+def _say(line: str) -> None:
+    """One line to the terminal, from the first process only."""
+    if int(os.environ.get("LOCAL_RANK", "0")) == 0 and int(os.environ.get("RANK", "0")) == 0:
+        print(line, flush=True)

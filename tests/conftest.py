@@ -1,0 +1,32 @@
+"""Shared by all tests: where cases stand, and how long property tests look.
+
+``MEMPO_HYPOTHESIS_EXAMPLES`` raises the number of examples of each property test.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from cases_path import case_file as find_case_file
+
+settings.register_profile(
+    "mempo",
+    max_examples=int(os.environ.get("MEMPO_HYPOTHESIS_EXAMPLES", "300")),
+    deadline=None,
+    derandomize="MEMPO_HYPOTHESIS_EXAMPLES" not in os.environ,
+)
+settings.load_profile("mempo")
+
+
+@pytest.fixture(scope="session")
+def case_file() -> Callable[[str], Path]:
+    """``case_file(name)`` gives the path of a file of cases."""
+    return find_case_file

@@ -1,0 +1,31 @@
+"""Train a language-model agent that writes its own memory: `python train.py --help`."""
+
+from __future__ import annotations
+
+import hydra
+from omegaconf import DictConfig
+
+from mempo.cli import friendly_errors, to_config
+
+
+@hydra.main(version_base="1.3", config_path="conf", config_name="train")
+@friendly_errors()
+def main(cfg: DictConfig) -> None:
+    """Checks the configuration, then prints the plan (``dry_run=true``) or trains."""
+    config = to_config(cfg)
+    if config.dry_run:
+        from mempo.plan import make_plan, planned_world_size, print_plan
+
+        print_plan(make_plan(config, *planned_world_size(config, visible_gpus())))
+        return
+    from mempo.quiet import quiet_libraries
+
+    quiet_libraries()
+    from mempo.training import train
+
+    train(config)
+    print(f"written to {config.run_dir}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
