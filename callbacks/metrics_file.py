@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -27,8 +28,15 @@ class MetricsFileCallback(pl.Callback):
             drop_from_epoch(self.path, trainer.current_epoch)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Writes the epoch's line. Raises ``ValueError`` for NaN and infinity."""
+        """Writes the epoch's line. Raises ``FloatingPointError`` that names the metric for NaN and
+        infinity."""
         record = epoch_record(trainer, pl_module)
+        for key, value in record.items():
+            if not math.isfinite(value):
+                raise FloatingPointError(
+                    f"epoch {trainer.current_epoch}: {key} is {value}; the run stops, since every "
+                    "later number would rest on it"
+                )
         if not trainer.is_global_zero:
             return
         append_lines(self.path, [record])

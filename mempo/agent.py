@@ -12,7 +12,13 @@ from typing import Literal
 
 from mempo.conversation import Conversation
 from mempo.memory import AgentMemory
-from mempo.protocol import MEMORY_OPEN, memory_token_range, parse_round, token_kinds
+from mempo.protocol import (
+    MEMORY_OPEN,
+    ParsedRound,
+    memory_token_range,
+    parse_round,
+    token_kinds,
+)
 from mempo.tools import ToolResult, ToolSession
 from mempo.trajectory import Ending, Round, TokenSequence, Trajectory
 
@@ -58,11 +64,20 @@ class _RecordIds:
     short: list[int]
 
 
+def _inside_open_body(parsed: ParsedRound) -> bool:
+    """True when the round has no action yet and its text ends inside an unclosed body. After a
+    closing tag that stands alone it does not: a model that repeats one would be called for ever."""
+    if parsed.action_end is not None or not parsed.spans:
+        return False
+    last = parsed.spans[-1]
+    return not last.closed and not parsed.text.startswith("</", last.start)
+
+
 class Agent:
     """Drives one trajectory from prompt to ending.
 
-    After ``receive`` or ``observe``, ``pending_call`` holds the tool call to make, or ``None``; then
-    ``next_request`` gives the next generation, or ``None`` when the trajectory has ended.
+    After ``receive`` or ``observe``, ``pending_call`` holds the tool call to make, or ``None``;
+    then ``next_request`` gives the next generation, or ``None`` when the trajectory has ended.
     """
 
     def __init__(
@@ -99,7 +114,7 @@ class Agent:
         allowed, limit = self._allowance()
         if allowed <= 0:
             self._end_round(limit)
-            return None
+            return self.next_request()  # After feedback another round follows.
         self._requests += 1
         prompt = [*self._sequence.ids, *self._prefill, *self._ids]
         return GenerationRequest(prompt, allowed, self._requests)
@@ -120,9 +135,9 @@ class Agent:
         self._ids.extend(ids)
         self._logprobs.extend(logprobs)
         self._closed = bool(ids) and ids[-1] in self._conversation.end_ids
-        complete = parse_round(self._text(), self._number).action_end is not None
-        if not complete and finish_reason == "stop" and not self._closed and ids:
-            return  # The stop text fell inside an unclosed memory or thought: go on generating.
+        parsed = parse_round(self._text(), self._number)
+        if finish_reason == "stop" and not self._closed and ids and _inside_open_body(parsed):
+            return  # The stop text is part of an unclosed memory or thought: go on generating.
         self._end_round(limit if finish_reason == "length" else None)
 
     def observe(self, result: ToolResult) -> None:
@@ -167,15 +182,16 @@ class Agent:
 
     def _allowance(self) -> tuple[int, Ending | None]:
         """How many tokens may still be sampled in this round, and the ending that the tightest
-        limit leads to (``None``: the round's own limit, which ends no trajectory by itself)."""
+        limit leads to (``None``: the round's own limit, which ends no trajectory by itself). Of
+        equal limits the one that ends the trajectory counts."""
         used = len(self._sequence) + len(self._prefill) + len(self._ids)
         limits: list[tuple[int, Ending | None]] = [
-            (self._settings.max_round_tokens - len(self._ids), None),
             (
                 self._settings.max_response_tokens - self._response_tokens - len(self._ids),
                 Ending.RESPONSE_BUDGET,
             ),
             (self._max_model_len - used, Ending.CONTEXT_BUDGET),
+            (self._settings.max_round_tokens - len(self._ids), None),
         ]
         return min(limits, key=lambda limit: limit[0])
 
@@ -209,9 +225,9 @@ class Agent:
         number, sequence = self._number, self._sequence
         snapshot_length = len(sequence)
         prefill = self._prefill
-        sequence.append_context(prefill)
         if prefill and self._conversation.decode(self._ids).lstrip().startswith(MEMORY_OPEN):
-            prefill = []  # The model wrote the tag itself: the round holds one, not two.
+            prefill = []  # The model wrote the tag itself: text and context hold one, not two.
+        sequence.append_context(prefill)
         ids, rest = self._cut_at_action(prefill)
         start = len(sequence) - len(prefill)
         round_ids = [*prefill, *ids, *rest]

@@ -7,7 +7,8 @@ loss and its gradient do not depend on how rows are split into micro-batches or 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,11 +46,12 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on another device."""
-        moved = {
-            name: value.to(device) if isinstance(value, Tensor) else value
+        moved: dict[str, Any] = {
+            name: value.to(device)
             for name, value in vars(self).items()
+            if isinstance(value, Tensor)
         }
-        return Batch(**moved)
+        return replace(self, **moved)
 
 
 def plan_micro_batches(rows: Sequence[TrainingRow], budget: int) -> list[list[TrainingRow]]:
@@ -93,8 +95,8 @@ def collate(rows: Sequence[TrainingRow], last_of_update: bool) -> Batch:
     """Pads rows into one batch; without rows, one whose loss is 0.
 
     Raises:
-        ValueError: a row has no advantages (the memory reward callback has not run), or an
-            advantage stands on a token that is not the policy's.
+        ValueError: a row has no advantages (the memory reward callback has not run), an advantage
+            stands on a token that is not the policy's, or only some rows have old log-probabilities.
     """
     advantages = [_checked_advantages(row) for row in rows]
     padded = pad_rows(rows)
@@ -102,6 +104,9 @@ def collate(rows: Sequence[TrainingRow], last_of_update: bool) -> Batch:
     for index, row in enumerate(rows):
         weights[index] = padded.mask[index] * row.token_weight
     old = [row.sequence.old_logprobs for row in rows]
+    if None in old and any(values is not None for values in old):
+        missing = rows[old.index(None)].trajectory.name
+        raise ValueError(f"{missing} has no old log-probabilities, but other rows have them")
     return Batch(
         ids=padded.ids,
         attention_mask=padded.attention_mask,

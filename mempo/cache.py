@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -40,7 +39,7 @@ def cached_folder(
         make(temporary)
         temporary.chmod(0o755)
         try:
-            os.rename(temporary, target)
+            temporary.rename(target)
         except OSError:
             if not target.is_dir():
                 raise

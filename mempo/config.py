@@ -74,12 +74,12 @@ class WorldConfig:
     """The generated world (``mempo/data/world.py``): one world for training, one held out."""
 
     seed: int = 0
-    passages: int = Field(400, ge=40)
-    min_hops: int = Field(1, ge=1, le=4)
-    max_hops: int = Field(2, ge=1, le=4)
-    page_fact_share: float = Field(0.25, ge=0.0, le=1.0)
-    train_tasks: int = Field(2048, ge=1)
-    heldout_tasks: int = Field(64, ge=1)
+    passages: int = Field(default=400, ge=40)
+    min_hops: int = Field(default=1, ge=1, le=4)
+    max_hops: int = Field(default=2, ge=1, le=4)
+    page_fact_share: float = Field(default=0.25, ge=0.0, le=1.0)
+    train_tasks: int = Field(default=2048, ge=1)
+    heldout_tasks: int = Field(default=64, ge=1)
 
     @model_validator(mode="after")
     def _check(self) -> WorldConfig:
@@ -96,14 +96,14 @@ class DataConfig:
     """Which tasks. ``world`` is generated; ``local`` reads ``questions`` and ``corpus``."""
 
     format: Literal["world", "local"]
-    objectives: int = Field(2, ge=1)
+    objectives: int = Field(default=2, ge=1)
     seed: int = 0
     skip_bad_rows: bool = False
     world: WorldConfig = field(default_factory=WorldConfig)
     questions: str | None = None
     corpus: str | None = None
     heldout_questions: str | None = None
-    heldout_fraction: float = Field(0.2, gt=0.0, lt=1.0)
+    heldout_fraction: float = Field(default=0.2, gt=0.0, lt=1.0)
 
     @model_validator(mode="after")
     def _check(self) -> DataConfig:
@@ -122,13 +122,14 @@ class RetrieverConfig:
     """Search and page access (specification section 3)."""
 
     kind: Literal["rank_bm25"] = "rank_bm25"
-    top_k: int = Field(5, ge=1)
-    passage_chars: int = Field(5000, ge=1)
-    page_chars: int = Field(25000, ge=1)
-    short_chars: int = Field(100, ge=1)
-    timeout_s: float = Field(30.0, gt=0)
-    max_tool_error_rate: float = Field(0.2, ge=0.0, le=1.0)
-    workers: int = Field(8, ge=1)
+    top_k: int = Field(default=5, ge=1)
+    title_weight: int = Field(default=1, ge=1)
+    passage_chars: int = Field(default=5000, ge=1)
+    page_chars: int = Field(default=25000, ge=1)
+    short_chars: int = Field(default=100, ge=1)
+    timeout_s: float = Field(default=30.0, gt=0)
+    max_tool_error_rate: float = Field(default=0.2, ge=0.0, le=1.0)
+    workers: int = Field(default=8, ge=1)
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -150,18 +151,18 @@ class RolloutConfig:
     """How trajectories are collected in training (specification section 4)."""
 
     group_size: int = 16
-    tasks_per_epoch: int = Field(8, ge=1)
+    tasks_per_epoch: int = Field(default=8, ge=1)
     context: Literal["full", "memory"] = "full"
     memory_context: ContextConfig = field(default_factory=ContextConfig)
-    max_rounds: int = Field(8, ge=1)
-    max_response_tokens: int = Field(4096, ge=1)
-    max_round_tokens: int = Field(1024, ge=1)
-    max_observation_tokens: int = Field(1024, ge=16)
+    max_rounds: int = Field(default=8, ge=1)
+    max_response_tokens: int = Field(default=4096, ge=1)
+    max_round_tokens: int = Field(default=1024, ge=1)
+    max_observation_tokens: int = Field(default=1024, ge=16)
     prefill_memory: bool = False
     on_no_action: Literal["stop", "feedback"] = "stop"
-    temperature: float = Field(1.0, gt=0.0)
-    top_p: float = Field(1.0, gt=0.0, le=1.0)
-    top_k: int = Field(-1, ge=-1)
+    temperature: float = Field(default=1.0, gt=0.0)
+    top_p: float = Field(default=1.0, gt=0.0, le=1.0)
+    top_k: int = Field(default=-1, ge=-1)
 
     @model_validator(mode="after")
     def _check(self) -> RolloutConfig:
@@ -178,11 +179,11 @@ class EngineConfig:
     """The in-process vLLM engine."""
 
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    max_model_len: int | None = Field(None, ge=64)
-    max_num_seqs: int = Field(128, ge=1)
-    cpu_kv_cache_gib: float = Field(1.0, gt=0)
-    gpu_memory_utilization: float = Field(0.4, gt=0, le=1.0)
-    tensor_parallel: int = Field(1, ge=1)
+    max_model_len: int | None = Field(default=None, ge=64)
+    max_num_seqs: int = Field(default=128, ge=1)
+    cpu_kv_cache_gib: float = Field(default=1.0, gt=0)
+    gpu_memory_utilization: float = Field(default=0.4, gt=0, le=1.0)
+    tensor_parallel: int = Field(default=1, ge=1)
     enable_prefix_caching: bool = True
 
 
@@ -197,7 +198,7 @@ class RewardConfig:
 class ScoringConfig:
     """P_full and P_mem (specification section 6). ``threshold`` is a probability."""
 
-    threshold: float | None = Field(None, gt=0.0, lt=1.0)
+    threshold: float | None = Field(default=None, gt=0.0, lt=1.0)
     empty: Literal["one", "unfiltered"] = "unfiltered"
     mask: Literal["separate", "full"] = "separate"
     gold: Literal["first", "best"] = "first"
@@ -205,7 +206,7 @@ class ScoringConfig:
     enabled: bool = True
     filler: str = "I can answer now."
     answer_template: str = "\n<think>{filler}</think>\n<answer>\n{gold}\n</answer>"
-    batch_tokens: int = Field(16384, ge=1)
+    batch_tokens: int = Field(default=16384, ge=1)
 
     @model_validator(mode="after")
     def _check(self) -> ScoringConfig:
@@ -219,7 +220,7 @@ class OutcomeConfig:
     """The outcome advantage (specification section 7)."""
 
     normalize_std: bool = True
-    std_floor: float = Field(0.0, ge=0.0)
+    std_floor: float = Field(default=0.0, ge=0.0)
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -227,40 +228,41 @@ class MemoryConfig:
     """The memory advantage (specification section 7). ``weight`` 0 turns scoring into a
     measurement without effect on training."""
 
-    weight: float = Field(1.0, ge=0.0)
+    weight: float = Field(default=1.0, ge=0.0)
     pool: Literal["group", "round"] = "group"
-    std_floor: float = Field(1e-3, ge=0.0)
+    std_floor: float = Field(default=1e-3, ge=0.0)
     normalize_std: bool = True
     only_if_outcome_nonnegative: bool = False
-    length_penalty: float = Field(0.0, ge=0.0)
+    length_penalty: float = Field(default=0.0, ge=0.0)
 
 
 @dataclass(frozen=True, config=_STRICT)
 class LossConfig:
     """PPO with dual clip (specification section 8)."""
 
-    clip_low: float = Field(0.2, gt=0.0, lt=1.0)
-    clip_high: float = Field(0.2, gt=0.0)
-    dual_clip: float = Field(3.0, gt=1.0)
-    log_ratio_clamp: float = Field(20.0, gt=0.0)
+    clip_low: float = Field(default=0.2, gt=0.0, lt=1.0)
+    clip_high: float = Field(default=0.2, gt=0.0)
+    dual_clip: float = Field(default=3.0, gt=1.0)
+    log_ratio_clamp: float = Field(default=20.0, gt=0.0)
     aggregation: Literal["token_mean", "trajectory_mean"] = "token_mean"
-    kl_coefficient: float = Field(0.0, ge=0.0)
+    kl_coefficient: float = Field(default=0.0, ge=0.0)
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
-    entropy_coefficient: float = Field(0.0, ge=0.0)
-    importance_cap: float | None = Field(None, gt=0.0)
+    entropy_coefficient: float = Field(default=0.0, ge=0.0)
+    weight_grows_with_rounds: bool = False
+    importance_cap: float | None = Field(default=None, gt=0.0)
 
 
 @dataclass(frozen=True, config=_STRICT)
 class OptimizerConfig:
     """AdamW and how an epoch's trajectories are split."""
 
-    learning_rate: float = Field(1e-6, gt=0.0)
-    weight_decay: float = Field(0.0, ge=0.0)
+    learning_rate: float = Field(default=1e-6, gt=0.0)
+    weight_decay: float = Field(default=0.0, ge=0.0)
     betas: tuple[float, float] = (0.9, 0.999)
-    warmup_epochs: int = Field(0, ge=0)
-    max_grad_norm: float = Field(1.0, gt=0.0)
-    updates_per_epoch: int = Field(1, ge=1)
-    micro_batch_tokens: int = Field(8192, ge=1)
+    warmup_epochs: int = Field(default=0, ge=0)
+    max_grad_norm: float = Field(default=1.0, gt=0.0)
+    updates_per_epoch: int = Field(default=1, ge=1)
+    micro_batch_tokens: int = Field(default=8192, ge=1)
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -270,19 +272,19 @@ class SftConfig:
     the memory context, and answers straight after a memory or a full history."""
 
     enabled: bool = True
-    steps: int = Field(1000, ge=1)
-    batch_size: int = Field(32, ge=1)
-    micro_batch_tokens: int = Field(8192, ge=1)
-    learning_rate: float = Field(1e-3, gt=0.0)
-    warmup_steps: int = Field(50, ge=0)
-    weight_decay: float = Field(0.01, ge=0.0)
-    max_grad_norm: float = Field(1.0, gt=0.0)
-    worlds: int = Field(64, ge=1)
-    demonstrations: int = Field(20000, ge=1)
-    drop_probability: float = Field(0.35, ge=0.0, lt=1.0)
-    trajectory_share: float = Field(0.45, ge=0.0, le=1.0)
-    round_share: float = Field(0.35, ge=0.0, le=1.0)
-    answer_share: float = Field(0.20, ge=0.0, le=1.0)
+    steps: int = Field(default=1000, ge=1)
+    batch_size: int = Field(default=32, ge=1)
+    micro_batch_tokens: int = Field(default=8192, ge=1)
+    learning_rate: float = Field(default=1e-3, gt=0.0)
+    warmup_steps: int = Field(default=50, ge=0)
+    weight_decay: float = Field(default=0.01, ge=0.0)
+    max_grad_norm: float = Field(default=1.0, gt=0.0)
+    worlds: int = Field(default=64, ge=1)
+    demonstrations: int = Field(default=20000, ge=1)
+    drop_probability: float = Field(default=0.35, ge=0.0, lt=1.0)
+    trajectory_share: float = Field(default=0.45, ge=0.0, le=1.0)
+    round_share: float = Field(default=0.35, ge=0.0, le=1.0)
+    answer_share: float = Field(default=0.20, ge=0.0, le=1.0)
     seed: int = 0
 
     @model_validator(mode="after")
@@ -303,9 +305,9 @@ class TrainerConfig:
     strategy: Literal["auto", "ddp", "fsdp2"] = "auto"
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"
     devices: int | Literal["auto"] = "auto"
-    num_nodes: int = Field(1, ge=1)
-    max_epochs: int = Field(100, ge=1)
-    checkpoint_every: int = Field(10, ge=1)
+    num_nodes: int = Field(default=1, ge=1)
+    max_epochs: int = Field(default=100, ge=1)
+    checkpoint_every: int = Field(default=10, ge=1)
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -313,15 +315,15 @@ class EvaluationConfig:
     """Held-out evaluation before and after training (specification section 9)."""
 
     enabled: bool = True
-    tasks: int | None = Field(64, ge=1)
+    tasks: int | None = Field(default=64, ge=1)
     contexts: tuple[Literal["memory", "full"], ...] = ("memory", "full")
     memory_context: ContextConfig = field(default_factory=ContextConfig)
-    max_rounds: int = Field(64, ge=1)
-    max_response_tokens: int = Field(65536, ge=1)
-    max_round_tokens: int = Field(1024, ge=1)
+    max_rounds: int = Field(default=64, ge=1)
+    max_response_tokens: int = Field(default=65536, ge=1)
+    max_round_tokens: int = Field(default=1024, ge=1)
     prefill_memory: bool = True
-    temperature: float = Field(0.0, ge=0.0)
-    bootstrap_samples: int = Field(1000, ge=0)
+    temperature: float = Field(default=0.0, ge=0.0)
+    bootstrap_samples: int = Field(default=1000, ge=0)
     model_path: str | None = None
     """``evaluate.py`` only: a run folder, a Hugging Face folder or a hub name."""
 
@@ -334,7 +336,7 @@ class WandbConfig:
     mode: Literal["auto", "online", "offline", "disabled"] = "auto"
     project: str = "mempo"
     name: str | None = None
-    log_every_epochs: int = Field(1, ge=1)
+    log_every_epochs: int = Field(default=1, ge=1)
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -368,7 +370,7 @@ class Config:
     logger: WandbConfig
     callbacks: CallbacksConfig
     stage: Literal["rl", "sft"] = "rl"
-    seed: int = Field(0, ge=0)
+    seed: int = Field(default=0, ge=0)
     dry_run: bool = False
     cache_dir: str = ".cache/mempo"
     run_dir: str = "runs/latest"
@@ -406,7 +408,11 @@ def _explain(detail: Any) -> str:
     if detail["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
         return f"{setting}: there is no such setting; see conf/ for the names"
     if detail["type"] == "value_error":
-        return message if setting in message or "." in message.split(" ")[0] else f"{setting}: {message}"
+        return (
+            message
+            if setting in message or "." in message.split(" ")[0]
+            else f"{setting}: {message}"
+        )
     return f"{setting}={detail.get('input')!r}: {message}"
 
 

@@ -12,6 +12,7 @@ sampled, because the markers stand where the turns would.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from mempo.errors import MempoError
@@ -47,7 +48,6 @@ class Conversation:
         self.system_prompt = system_prompt
         self.glue = self._find_glue()
         self.end_ids = self._end_of_turn_ids()
-        self._before_ids = self.encode(self.glue.before)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of template text, special tokens recognized and none added."""
@@ -56,9 +56,7 @@ class Conversation:
     def decode(self, ids: list[int]) -> str:
         """The text of sampled ids, special tokens left out and nothing cleaned up."""
         return str(
-            self.tokenizer.decode(
-                ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
-            )
+            self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         )
 
     def prompt_ids(self, user_text: str) -> list[int]:
@@ -82,7 +80,8 @@ class Conversation:
         ``budget`` tokens. The cut comes before the wrapping: the closing tag is never lost.
         """
         wrapped = f"{_OPEN}{text}{_CLOSE}"
-        if len(self.encode(wrapped)) <= budget:
+        # A token stands for at least one byte, so a short text needs no count.
+        if len(wrapped.encode()) <= budget or len(self.encode(wrapped)) <= budget:
             return wrapped
         kept = self.encode(text)[:budget]
         while kept:
@@ -101,11 +100,14 @@ class Conversation:
         the next id runs across ``cut``, the ids of its part up to ``cut``. The rest was not
         sampled in this form, so it carries mask 0.
         """
-        starts = self.offsets(ids)
-        kept = [token for token, (_, end) in zip(ids, starts, strict=True) if end <= cut]
-        reached = starts[len(kept) - 1][1] if kept else 0
-        text = self.decode(ids)
-        return kept, self.encode(text[reached:cut]) if reached < cut else []
+        kept: list[int] = []
+        reached = 0
+        for token, (_, end) in zip(ids, self.offsets(ids), strict=True):
+            if end > cut or reached == cut:
+                break
+            kept.append(token)
+            reached = end
+        return kept, self.encode(self.decode(ids)[reached:cut]) if reached < cut else []
 
     def offsets(self, ids: list[int]) -> list[tuple[int, int]]:
         """Character range of every id in ``decode(ids)``.
@@ -114,25 +116,23 @@ class Conversation:
         have an empty range behind it. Special tokens have an empty range.
         """
         ends = self._piecewise_ends(ids)
-        if not ids or ends[-1] != len(self.decode(ids)):
+        if ends and ends[-1] != len(self.decode(ids)):
             ends = [len(self.decode(ids[: count + 1])) for count in range(len(ids))]
-        starts = [0, *ends[:-1]]
-        return list(zip(starts, ends, strict=True))
+        return list(pairwise([0, *ends]))
 
     def _piecewise_ends(self, ids: list[int]) -> list[int]:
-        """Where the text of each id ends, from decoding each complete character once."""
+        """Where the text of each id ends. Ids are decoded together as long as their text ends in
+        the middle of a character, which then belongs to the first of them."""
         ends: list[int] = []
         pending: list[int] = []
         length = 0
         for token in ids:
             pending.append(token)
             piece = self.decode(pending)
+            ends.append(length + len(piece))
             if not piece.endswith("\ufffd"):
-                # The first id of a character that was pending owns it.
-                length += len(piece)
-                ends.extend([length] * len(pending))
-                pending = []
-        return [*ends, *[length + (1 if pending else 0)] * len(pending)]
+                length, pending = ends[-1], []
+        return ends
 
     def _opening(self, user_text: str) -> list[dict[str, str]]:
         return [
@@ -168,4 +168,8 @@ class Conversation:
 
     def _end_of_turn_ids(self) -> frozenset[int]:
         first = self.encode(self.glue.before)[:1]
-        return frozenset([*first, self.tokenizer.eos_token_id])
+        if self.decode(first):
+            first = []  # The template ends a turn with plain text, which no single id stands for.
+        return frozenset(
+            token for token in (*first, self.tokenizer.eos_token_id) if token is not None
+        )

@@ -58,9 +58,7 @@ class RolloutDataModule(L.LightningDataModule):
     evaluation uses.
     """
 
-    def __init__(
-        self, config: Config, model_folder: str, tokenizer: Any, tasks: TaskSets
-    ) -> None:
+    def __init__(self, config: Config, model_folder: str, tokenizer: Any, tasks: TaskSets) -> None:
         super().__init__()
         self.config = config
         self.tasks = tasks
@@ -77,9 +75,7 @@ class RolloutDataModule(L.LightningDataModule):
     def setup(self, stage: str) -> None:
         """Builds the engine, after Lightning's process group exists."""
         if self._engine is None:
-            self._engine = Engine(
-                self._model_folder, self.config.engine, self.config.model.dtype
-            )
+            self._engine = Engine(self._model_folder, self.config.engine, self.config.model.dtype)
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """This epoch's micro-batches; collects once per epoch, however often it is called."""
@@ -188,7 +184,8 @@ class RolloutDataModule(L.LightningDataModule):
         weights = aggregation_weights(
             [count for rank_tokens in everyone for count in rank_tokens],
             self.config.loss.aggregation,
-            equal_trajectories=self.config.rollout.context == "memory",
+            equal_trajectories=self.config.rollout.context == "memory"
+            and not self.config.loss.weight_grows_with_rounds,
         )
         first = sum(len(part) for part in everyone[: self._trainer.global_rank])
         own = weights[first : first + len(tokens)]

@@ -87,16 +87,12 @@ class Engine:
         self._requests += 1
         request_id = str(self._requests)
         self._keys[request_id] = key
-        self._llm.llm_engine.add_request(
-            request_id, {"prompt_token_ids": prompt_ids}, parameters
-        )
+        self._llm.llm_engine.add_request(request_id, {"prompt_token_ids": prompt_ids}, parameters)
 
     def step(self) -> list[Generation]:
         """One engine step; the requests that finished in it."""
         return [
-            self._generation(output)
-            for output in self._llm.llm_engine.step()
-            if output.finished
+            self._generation(output) for output in self._llm.llm_engine.step() if output.finished
         ]
 
     def has_unfinished(self) -> bool:
@@ -172,7 +168,9 @@ def _repack_tied_head(model: Any) -> None:
     keep the old weights.
     """
     head, embedding = getattr(model, "lm_head", None), getattr(model.model, "embed_tokens", None)
-    if hasattr(head, "cpu_linear") and embedding is not None and head.weight is embedding.weight:
+    if head is None or embedding is None or not hasattr(head, "cpu_linear"):
+        return
+    if head.weight is embedding.weight:
         head.quant_method.process_weights_after_loading(head)
 
 

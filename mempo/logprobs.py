@@ -1,11 +1,14 @@
 """Log-probabilities of given tokens under a causal language model.
 
-The output layer runs only at the positions that are asked for, through the module's own forward
-(``logits_to_keep``), so that sharded and wrapped modules work.
+The output layer runs only at the positions that are asked for. It does so inside the module's own
+forward pass (a hook picks the hidden states that reach it), so that sharded and wrapped modules
+work.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,29 +44,50 @@ def token_logprobs(
     """
     if bool(wanted[:, 0].any()):
         raise ValueError("the first token has no log-probability: nothing precedes it")
-    positions = wanted.any(dim=0).nonzero().squeeze(-1)  # (K,)
-    logprobs = torch.zeros(ids.shape, dtype=torch.float32, device=ids.device)  # (B, T)
-    entropy = torch.zeros_like(logprobs) if with_entropy else None
-    if positions.numel() == 0:
+    rows, columns = wanted.nonzero(as_tuple=True)  # (N,), (N,)
+    nothing_wanted = rows.numel() == 0
+    if nothing_wanted:
         # The forward pass still runs, with a gradient of 0: under sharding or DDP every rank must
         # take part in it.
-        positions = torch.tensor([ids.shape[1] - 1], device=ids.device)
-    logits = model(
-        input_ids=ids,
-        attention_mask=attention_mask,
-        position_ids=(attention_mask.cumsum(-1) - 1).clamp(min=0),
-        logits_to_keep=positions - 1,
-        use_cache=False,
-    ).logits.float()  # (B, K, V)
+        rows = torch.zeros(1, dtype=torch.long, device=ids.device)
+        columns = rows + ids.shape[1] - 1
+    with _output_layer_at(model, rows, columns - 1):
+        logits = model(
+            input_ids=ids,
+            attention_mask=attention_mask,
+            position_ids=(attention_mask.cumsum(-1) - 1).clamp(min=0),
+            use_cache=False,
+        ).logits.float()  # (N, V)
     if temperature != 1.0:
         logits = logits / temperature
-    normalizer = logits.logsumexp(-1)  # (B, K)
-    chosen = logits.gather(-1, ids[:, positions].unsqueeze(-1)).squeeze(-1) - normalizer
-    keep = wanted[:, positions]
-    logprobs = logprobs.index_copy(1, positions, chosen.masked_fill(~keep, 0.0))
-    if entropy is not None:
-        mean_logit = (logits.softmax(-1) * logits).sum(-1)
-        entropy = entropy.index_copy(
-            1, positions, (normalizer - mean_logit).masked_fill(~keep, 0.0)
-        )
-    return TokenLogProbs(logprobs, entropy)
+    normalizer = logits.logsumexp(-1)  # (N,)
+    chosen = logits.gather(-1, ids[rows, columns].unsqueeze(-1)).squeeze(-1) - normalizer
+    entropy = None
+    if with_entropy:
+        entropy = normalizer - (logits.softmax(-1) * logits).sum(-1)
+    if nothing_wanted:
+        chosen, entropy = chosen * 0.0, None if entropy is None else entropy * 0.0
+    return TokenLogProbs(
+        _placed(chosen, rows, columns, ids.shape),
+        None if entropy is None else _placed(entropy, rows, columns, ids.shape),
+    )
+
+
+@contextmanager
+def _output_layer_at(model: Any, rows: Tensor, positions: Tensor) -> Iterator[None]:
+    """Within the block, the output layer sees the hidden states ``[rows, positions]`` only, and
+    the model's logits are [N, V] instead of [B, T, V]."""
+
+    def pick(module: Any, arguments: tuple[Tensor, ...]) -> tuple[Tensor]:
+        return (arguments[0][rows, positions],)
+
+    handle = model.get_output_embeddings().register_forward_pre_hook(pick)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _placed(values: Tensor, rows: Tensor, columns: Tensor, shape: torch.Size) -> Tensor:
+    """[N] values at their places in a [B, T] tensor of zeros."""
+    return torch.zeros(shape, device=values.device).index_put((rows, columns), values)

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, cast
 
 import lightning as L
 import torch
@@ -61,7 +61,7 @@ class MemPOModule(L.LightningModule):
         for model in (self.model, self.reference):
             if model is None:
                 continue
-            for layer in model.model.layers:
+            for layer in cast(Any, model).model.layers:
                 fully_shard(layer, mesh=mesh["data_parallel"])
             fully_shard(model, mesh=mesh["data_parallel"])
 
@@ -198,7 +198,7 @@ class MemPOModule(L.LightningModule):
             ).logprobs
 
     def _step(self) -> None:
-        optimizer = self.optimizers()
+        optimizer = cast(Any, self.optimizers())
         norm = torch.nn.utils.clip_grad_norm_(
             self.model.parameters(), self.config.optimizer.max_grad_norm
         )
@@ -211,7 +211,7 @@ class MemPOModule(L.LightningModule):
         self._grad_norms.append(norm_value)
         optimizer.step()
         optimizer.zero_grad()
-        self.lr_schedulers().step()
+        cast(Any, self.lr_schedulers()).step()
 
     def _gradients_stay_local(self, local: bool) -> Any:
         """Under DDP, gradients are exchanged only in an update's last micro-batch."""

@@ -103,9 +103,7 @@ class Rollout:
             executor.shutdown(wait=False, cancel_futures=True)
         return [agent.trajectory for agent in agents.values()]
 
-    def _start_agent(
-        self, task: Task, sample: int, epoch: int, settings: AgentSettings
-    ) -> Agent:
+    def _start_agent(self, task: Task, sample: int, epoch: int, settings: AgentSettings) -> Agent:
         prompt = self.conversation.prompt_ids(self.template.render(question=task.question))
         trajectory = Trajectory(task, epoch, sample, prompt_length=len(prompt))
         return Agent(

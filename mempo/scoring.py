@@ -45,9 +45,7 @@ class _Row:
         return len(self.context) + len(self.text.ids)
 
 
-def answer_probability(
-    logp: Tensor, mask: Tensor, threshold: float | None, empty: str
-) -> Tensor:
+def answer_probability(logp: Tensor, mask: Tensor, threshold: float | None, empty: str) -> Tensor:
     """The geometric-mean probability of the kept answer tokens.
 
     P = exp(Σ kept ℓ / (number kept + 1e-8)), paper equation 5 and specification section 6.
@@ -88,13 +86,9 @@ def encode_answer(tokenizer: Any, config: ScoringConfig, gold: str) -> ScoredTex
     head, tail = (
         part.replace("{filler}", config.filler) for part in config.answer_template.split("{gold}")
     )
-    encoding = tokenizer(
-        head + gold + tail, add_special_tokens=False, return_offsets_mapping=True
-    )
+    encoding = tokenizer(head + gold + tail, add_special_tokens=False, return_offsets_mapping=True)
     start, end = len(head), len(head) + len(gold)
-    mask = tuple(
-        int(first < end and last > start) for first, last in encoding["offset_mapping"]
-    )
+    mask = tuple(int(first < end and last > start) for first, last in encoding["offset_mapping"])
     if not any(mask):
         raise ValueError(f"the gold answer {gold!r} has no token of its own: it cannot be scored")
     return ScoredText(tuple(encoding["input_ids"]), mask)
@@ -198,6 +192,13 @@ class MemoryScorer:
         best: tuple[float, float, float, float] | None = None
         for (full, text), (memory, _) in pairs:
             answer = torch.tensor(text.mask, dtype=torch.bool)
+            # Checked before any filter: a threshold would silently leave NaN out.
+            for context, logp in (("full history", full), ("memory", memory)):
+                if not bool(torch.isfinite(logp[answer]).all()):
+                    raise FloatingPointError(
+                        f"the memory reward of {trajectory.name}, round {scored.number} is not "
+                        f"finite: the policy's logits after the {context} hold NaN or infinity"
+                    )
             kept_full = _kept(full, answer, threshold)
             kept_memory = kept_full if config.mask == "full" else _kept(memory, answer, threshold)
             p_full = float(_mean_probability(full, answer, kept_full, config.empty))
@@ -207,11 +208,6 @@ class MemoryScorer:
             if best is None or p_full > best[0]:
                 best = (p_full, p_memory, *shares)
         assert best is not None
-        if not all(math.isfinite(value) for value in best):
-            raise FloatingPointError(
-                f"the memory reward of {trajectory.name}, round {scored.number} is not finite "
-                f"(P_full {best[0]}, P_mem {best[1]}): the policy's logits hold NaN or infinity"
-            )
         scored.p_full, scored.p_mem, scored.kept_full, scored.kept_mem = best
         scored.memory_reward = best[1] - best[0]
 
@@ -242,9 +238,7 @@ def _padded_logprobs(model: Any, rows: list[_Row]) -> list[Tensor]:
     logprobs = token_logprobs(
         model, ids.to(device), attention.to(device), wanted.to(device)
     ).logprobs.cpu()
-    return [
-        logprobs[index, width - len(row.text.ids) :] for index, row in enumerate(rows)
-    ]
+    return [logprobs[index, width - len(row.text.ids) :] for index, row in enumerate(rows)]
 
 
 def _empty_forward(model: Any) -> None:

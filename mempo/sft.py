@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import lightning as L
 import torch
@@ -107,14 +107,12 @@ class SftModule(L.LightningModule):
         if not batch.last_of_step:
             return
         if not math.isfinite(self._step_loss):
-            raise FloatingPointError(
-                "the supervised loss is not finite: lower sft.learning_rate"
-            )
-        optimizer = self.optimizers()
+            raise FloatingPointError("the supervised loss is not finite: lower sft.learning_rate")
+        optimizer = cast(Any, self.optimizers())
         self.clip_gradients(optimizer, gradient_clip_val=self.config.max_grad_norm)
         optimizer.step()
         optimizer.zero_grad()
-        self.lr_schedulers().step()
+        cast(Any, self.lr_schedulers()).step()
         self.log("sft/loss", self._step_loss, prog_bar=True, sync_dist=True)
         self._step_loss = 0.0
 
@@ -157,6 +155,8 @@ class SftDataModule(L.LightningDataModule):
 
 def _draw_steps(texts: Sequence[TrainingText], config: SftConfig) -> list[list[int]]:
     """The texts of each optimizer step; every pass over the texts is shuffled anew."""
+    if not texts:
+        raise ValueError("supervised fine-tuning needs texts: there is no demonstration")
     steps: list[list[int]] = []
     passes = 0
     while len(steps) < config.steps:

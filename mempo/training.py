@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lightning as L
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
@@ -131,7 +131,7 @@ def _fine_tune(config: Config, base: str, folder: Path) -> None:
         enable_checkpointing=False,
     )
     trainer.fit(module, datamodule=SftDataModule(texts, config.sft))
-    module.model.save_pretrained(folder)
+    cast(Any, module.model).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 

@@ -100,9 +100,7 @@ class TokenSequence:
         self.logprobs.extend([None] * len(ids))
         self.kinds.extend([SpanKind.CONTEXT] * len(ids))
 
-    def append_policy(
-        self, ids: list[int], logprobs: list[float], kinds: list[SpanKind]
-    ) -> None:
+    def append_policy(self, ids: list[int], logprobs: list[float], kinds: list[SpanKind]) -> None:
         """Appends sampled tokens. Raises ``ValueError`` when the lists differ in length."""
         if not len(ids) == len(logprobs) == len(kinds):
             raise ValueError(

@@ -61,8 +61,10 @@ def test_equal_scores_keep_the_corpus_order():
     retriever = RankBm25Retriever(documents("red sky", "other", "red sky", "words", "red sky"))
     assert [p.title for p in retriever.search("red", 5)] == ["T0", "T2", "T4"]
     assert [p.title for p in retriever.search("red", 2)] == ["T0", "T2"]
-    many = RankBm25Retriever(documents(*["red sky", "grey sky"] * 100))
-    assert [p.title for p in many.search("red", 50)] == [f"T{2 * i}" for i in range(50)]
+    texts = ["red sky", "grey sky", "red red", "blue sky", "dark sea"]
+    many = RankBm25Retriever(documents(*texts * 100))
+    expected = [*(f"T{5 * i + 2}" for i in range(100)), *(f"T{5 * i}" for i in range(100))]
+    assert [p.title for p in many.search("red", 200)] == expected
 
 
 def test_nothing_is_found_without_a_shared_word(retriever):

@@ -109,10 +109,10 @@ class Oracle:
                 answer = "; ".join(chain[-1].object for chain in chains)
                 rounds.append(OracleRound(memory, self.answer_text(answer), None, known))
                 return rounds, True
-            need = RELATION[wanted.relation].query(wanted.subject)
+            relation = RELATION[wanted.relation]
             opens = wanted.on_page or wanted in searched
-            action, argument = ("access", wanted.subject) if opens else ("search", need)
-            rest = f"<think>I need {need}.</think><{action}>{argument}</{action}>"
+            action, argument = ("access", wanted.subject) if opens else ("search", relation.query(wanted.subject))
+            rest = f"<think>I need {relation.need}.</think><{action}>{argument}</{action}>"
             observation = session.call(action, argument).text
             rounds.append(OracleRound(memory, rest, observation, known))
             searched = (searched if full_history else frozenset()) | (
@@ -148,7 +148,7 @@ def learn(
     for chain in chains:
         for fact in chain:
             if fact not in learnt:
-                if fact.sentence not in visible:
+                if not fact.is_told_in(visible):
                     break
                 learnt.add(fact)
     return frozenset(learnt)
@@ -197,7 +197,12 @@ def generate_demonstrations(
     for index in range(count):
         number = index % config.worlds
         if number not in workshops:
-            world = generate_world(seed * 100_003 + number, world_config.passages, "sft")
+            world = generate_world(
+                seed * 100_003 + number,
+                world_config.passages,
+                "sft",
+                world_config.page_fact_share,
+            )
             workshops[number] = _Workshop(world, config, world_config, retriever_config, scoring)
         yield workshops[number].make(objectives, random.Random(f"demonstration/{seed}/{index}"))
         if progress is not None:
@@ -216,7 +221,9 @@ class _Workshop:
 
     @cached_property
     def oracle(self) -> Oracle:
-        retriever = RankBm25Retriever(self.world.documents)
+        retriever = RankBm25Retriever(
+            self.world.documents, self.retriever_config.title_weight
+        )
         toolbox = ToolBox({self.world.corpus: retriever}, self.retriever_config)
         return Oracle(toolbox, self.scoring, self.config.drop_probability)
 

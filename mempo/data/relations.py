@@ -16,22 +16,29 @@ Kind = Literal["person", "company", "place", "work"]
 class Relation:
     """One relation between two kinds of entity.
 
-    ``phrase`` names the object inside a longer question ("the founder of {s}"), ``question`` asks
-    for it, ``note`` is the short form that a demonstration writes into its memory.
+    ``sentence`` says it in full, ``clause`` as passages and pages say it of their own subject,
+    whose name is their title. ``phrase`` names the object inside a longer question ("the founder of
+    {s}"), ``question`` asks for it, ``note`` is the short form that a demonstration writes into
+    its memory.
     """
 
     name: str
     subject: Kind
     object: Kind
     sentence: str
+    clause: str
     phrase: str
     question: str
     note: str
 
     def query(self, subject: str) -> str:
-        """The question about ``subject`` as a search query: "who founded Velmar Works"."""
-        text = self.question.format(s=subject).removesuffix("?")
-        return text[0].lower() + text[1:]
+        """The relation as a search query: "founder of Velmar Works"."""
+        return self.phrase.format(s=subject).removeprefix("the ")
+
+    @property
+    def need(self) -> str:
+        """What is looked for, as a thought says it: "the founder"."""
+        return self.phrase.removesuffix(" of {s}")
 
 
 RELATIONS: Final = (
@@ -40,6 +47,7 @@ RELATIONS: Final = (
         "company",
         "person",
         "{s} was founded by {o}.",
+        "founded by {o}",
         "the founder of {s}",
         "Who founded {s}?",
         "{s} founder {o}.",
@@ -49,6 +57,7 @@ RELATIONS: Final = (
         "company",
         "place",
         "{s} is based in {o}.",
+        "based in {o}",
         "the home town of {s}",
         "Where is {s} based?",
         "{s} based in {o}.",
@@ -58,6 +67,7 @@ RELATIONS: Final = (
         "person",
         "place",
         "{s} was born in {o}.",
+        "born in {o}",
         "the birthplace of {s}",
         "Where was {s} born?",
         "{s} born in {o}.",
@@ -67,6 +77,7 @@ RELATIONS: Final = (
         "person",
         "person",
         "{s} was taught by {o}.",
+        "taught by {o}",
         "the teacher of {s}",
         "Who taught {s}?",
         "{s} taught by {o}.",
@@ -76,6 +87,7 @@ RELATIONS: Final = (
         "person",
         "company",
         "{s} works for {o}.",
+        "employed by {o}",
         "the employer of {s}",
         "Who employs {s}?",
         "{s} works for {o}.",
@@ -85,6 +97,7 @@ RELATIONS: Final = (
         "place",
         "person",
         "The mayor of {s} is {o}.",
+        "with mayor {o}",
         "the mayor of {s}",
         "Who is the mayor of {s}?",
         "{s} mayor {o}.",
@@ -94,6 +107,7 @@ RELATIONS: Final = (
         "work",
         "person",
         "{s} was written by {o}.",
+        "written by {o}",
         "the author of {s}",
         "Who wrote {s}?",
         "{s} author {o}.",
@@ -103,6 +117,7 @@ RELATIONS: Final = (
         "work",
         "company",
         "{s} was published by {o}.",
+        "published by {o}",
         "the publisher of {s}",
         "Who published {s}?",
         "{s} publisher {o}.",
@@ -133,34 +148,12 @@ KIND_SHARES: Final[dict[Kind, float]] = {
 """How the entities of a world divide into kinds."""
 
 INTRODUCTIONS: Final[dict[Kind, tuple[str, ...]]] = {
-    "person": (
-        "{s} is a baker.",
-        "{s} is a lawyer.",
-        "{s} is a painter.",
-        "{s} is a doctor.",
-        "{s} is a singer.",
-        "{s} is a farmer.",
-    ),
-    "company": (
-        "{s} is a small company.",
-        "{s} is a large company.",
-        "{s} is a new company.",
-        "{s} is an old company.",
-    ),
-    "place": (
-        "{s} is a village.",
-        "{s} is a town.",
-        "{s} is a market town.",
-        "{s} is a quiet town.",
-    ),
-    "work": (
-        "{s} is a novel.",
-        "{s} is a book of poems.",
-        "{s} is a play.",
-        "{s} is a travel book.",
-    ),
+    "person": ("A baker", "A lawyer", "A painter", "A doctor", "A singer", "A farmer"),
+    "company": ("A small company", "A large company", "A new company", "An old company"),
+    "place": ("A village", "A town", "A market town", "A quiet town"),
+    "work": ("A novel", "A poem", "A play", "A travel book"),
 }
-"""First sentences of a passage; they hold no fact that a question asks for."""
+"""First words of a passage; they hold no fact that a question asks for."""
 
 DETAILS: Final[dict[Kind, tuple[str, ...]]] = {
     "person": (

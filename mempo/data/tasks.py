@@ -42,13 +42,16 @@ def _world(config: Config) -> TaskSets:
         tasks[split] = generated.tasks(
             count, data.objectives, world.min_hops, world.max_hops, data.seed
         )
-        retrievers[generated.corpus] = RankBm25Retriever(generated.documents)
+        retrievers[generated.corpus] = RankBm25Retriever(
+            generated.documents, config.retriever.title_weight
+        )
     return TaskSets(tasks["train"], tasks["heldout"], retrievers)
 
 
 def _local(config: Config) -> TaskSets:
     data = config.data
-    assert data.questions is not None and data.corpus is not None
+    assert data.questions is not None
+    assert data.corpus is not None
     documents = read_corpus(require_path(data.corpus, "data.corpus"))
     rows, skipped = load_local_tasks(
         require_path(data.questions, "data.questions"), _LOCAL, data.skip_bad_rows
@@ -63,6 +66,6 @@ def _local(config: Config) -> TaskSets:
     return TaskSets(
         compose_objectives(train, data.objectives, data.seed),
         compose_objectives(heldout, data.objectives, data.seed),
-        {_LOCAL: RankBm25Retriever(documents)},
+        {_LOCAL: RankBm25Retriever(documents, config.retriever.title_weight)},
         skipped,
     )

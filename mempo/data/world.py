@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -55,9 +56,10 @@ _NAME_FORMS: Final[dict[Kind, tuple[tuple[tuple[str, ...], ...], ...]]] = {
         (names.TITLE_WORDS, names.TITLE_WORDS, names.TITLE_WORDS),
     ),
 }
+_LINE_NUMBER: Final = re.compile(r"^\d+\. ")
 _MISSES: Final = 60  # refused names in a row before longer names are tried
 _ATTEMPTS: Final = 200  # refused chains or tasks in a row before the world counts as too small
-_DETAIL_SENTENCES: Final = 4
+_DETAIL_SENTENCES: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,22 @@ class Fact:
     object: str
     on_page: bool
     sentence: str
+
+    @property
+    def clause(self) -> str:
+        """How the subject's own passage or page says it: "founded by Anna Bel"."""
+        return RELATION[self.relation].clause.format(o=self.object)
+
+    def is_told_in(self, text: str) -> bool:
+        """Whether a line of ``text`` (a tool's observation) that is titled with the subject tells
+        the fact."""
+        clause = self.clause.casefold()
+        return any(
+            line.casefold().count(f"{clause}{mark}")
+            for line in text.splitlines()
+            if _LINE_NUMBER.sub("", line).startswith((f"{self.subject}: ", f"{self.subject} ("))
+            for mark in ",."
+        )
 
 
 class WorldError(MempoError, ValueError):
@@ -308,10 +326,10 @@ def _draw_fact(
 def _document(
     key: str, name: str, kind: Kind, facts: Sequence[Fact], rng: random.Random
 ) -> Document:
-    """Passage: an introduction and the facts that search shows. Page: those, then details, with
-    the page's own facts between the details."""
-    introduction = rng.choice(INTRODUCTIONS[kind]).format(s=name)
-    passage = " ".join([introduction, *(fact.sentence for fact in facts if not fact.on_page)])
+    """Passage: an introduction and the facts that search shows, about the title's entity. Page:
+    those, then details, with the page's own facts between the details."""
+    shown = [fact.clause for fact in facts if not fact.on_page]
+    passage = ", ".join([rng.choice(INTRODUCTIONS[kind]), *shown]) + "."
     details = rng.sample(DETAILS[kind], len(DETAILS[kind]))
     text = passage
     used = 0
@@ -319,7 +337,8 @@ def _document(
         text = f"{text} {details[used]}"
         used += 1
     closing = details[used : max(used, _DETAIL_SENTENCES)]
-    ending = [*(fact.sentence for fact in facts if fact.on_page), *closing]
+    hidden = [f"{fact.clause[0].upper()}{fact.clause[1:]}." for fact in facts if fact.on_page]
+    ending = [*hidden, *closing]
     return Document(
         id=key,
         title=name,

@@ -14,8 +14,10 @@ from mempo.config import Config, ConfigError
 from mempo.data.demonstrations import generate_demonstrations
 from mempo.models.smollm2 import load_packaged_smollm2
 from mempo.models.tiny import build_tiny_model, train_tokenizer
+from mempo.prompts import load_template
 
-_TOKENIZER_DEMONSTRATIONS = 4000
+_TOKENIZER_DEMONSTRATIONS = 2000
+_SYSTEM_PROMPT_REPEATS = 10
 
 
 def start_folder(config: Config) -> str:
@@ -89,6 +91,8 @@ def _write_tiny(config: Config, folder: Path) -> None:
 
 def _world_texts(config: Config) -> Iterable[str]:
     """What the tiny tokenizer is trained on: demonstrations, so no held-out name is seen."""
+    prompt = load_template(config.model.prompt_template)
+    yield from [config.model.system_prompt] * _SYSTEM_PROMPT_REPEATS
     for demonstration in generate_demonstrations(
         config.sft,
         config.data.world,
@@ -98,6 +102,6 @@ def _world_texts(config: Config) -> Iterable[str]:
         config.sft.seed,
         scoring=config.scoring,
     ):
-        yield demonstration.question
+        yield prompt.render(question=demonstration.question)
         for turn in demonstration.turns:
             yield turn.given + turn.text

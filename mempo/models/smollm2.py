@@ -22,9 +22,7 @@ def load_packaged_smollm2() -> tuple[Any, Any]:
     """
     file = _gguf_file()
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-    model = AutoModelForCausalLM.from_pretrained(
-        file.parent, gguf_file=file.name, dtype="float32"
-    )
+    model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype="float32")
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     return model, tokenizer

@@ -10,7 +10,7 @@ need not be learnt anew for every name.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -19,18 +19,20 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from mempo.config import ArchitectureConfig
 
 _TAGS = ("mem", "think", "search", "access", "answer", "information")
-_PAD, _START, _END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+_PAD, _END = "<|pad|>", "<|end|>"
+_ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
+# One token opens a turn and one closes it: glue between turns is most of a short trajectory.
 _CHAT_TEMPLATE = (
     "{% for message in messages %}"
-    "<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
+    "<|{{ message['role'] }}|>{{ message['content'] }}<|end|>"
     "{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 _INITIAL_STD = 0.02
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer with ChatML marks and one token for each protocol tag."""
+    """A byte-level BPE tokenizer with one token for each chat mark and each protocol tag."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -38,17 +40,17 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size - len(tags),
         min_frequency=2,
-        special_tokens=[_PAD, _START, _END],
+        special_tokens=[_PAD, _END, *_ROLES],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in tags])
-    return PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer,
         eos_token=_END,
         pad_token=_PAD,
-        additional_special_tokens=[_START],
+        additional_special_tokens=list(_ROLES),
         chat_template=_CHAT_TEMPLATE,
         clean_up_tokenization_spaces=False,
     )
@@ -56,11 +58,11 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
 
 def build_tiny_model(
     architecture: ArchitectureConfig, tokenizer: PreTrainedTokenizerFast, seed: int
-) -> Qwen2ForCausalLM:
+) -> Any:
     """A randomly initialized Qwen2 whose vocabulary is the tokenizer's. Float32."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Qwen2ForCausalLM(
+        model: Any = Qwen2ForCausalLM(  # type: ignore[no-untyped-call]
             Qwen2Config(
                 vocab_size=len(tokenizer),
                 hidden_size=architecture.hidden_size,
@@ -80,22 +82,13 @@ def build_tiny_model(
     return model
 
 
-def save_start(
-    model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path
-) -> None:
-    """Writes a Hugging Face folder that ``transformers`` and vLLM open."""
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-
-
 @torch.no_grad()
-def _compose_space_embeddings(
-    model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast
-) -> None:
+def _compose_space_embeddings(model: Any, tokenizer: PreTrainedTokenizerFast) -> None:
     vocabulary = tokenizer.get_vocab()
     embedding = model.get_input_embeddings().weight  # (V, H)
     space = torch.randn(embedding.shape[1]) * _INITIAL_STD
-    for word, index in vocabulary.items():
+    # In a fixed order: runs of spaces are composed from shorter ones, and the vocabulary has none.
+    for word, index in sorted(vocabulary.items(), key=lambda item: (len(item[0]), item[1])):
         bare = vocabulary.get(word.removeprefix("\u0120")) if word.startswith("\u0120") else None
         if bare is not None:
             embedding[index] = embedding[bare] + space

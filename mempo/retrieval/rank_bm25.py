@@ -28,17 +28,20 @@ class RankBm25Retriever(InMemoryRetriever):
     """BM25 over the titles and search texts of ``documents``, held in memory.
 
     A search returns only passages that share a word with the query; equal scores keep the corpus
-    order. Nothing is written after construction, so threads may share one instance. Raises
-    ``ValueError`` for an empty corpus.
+    order. Words of the title count ``title_weight`` times. Nothing is written after construction,
+    so threads may share one instance. Raises ``ValueError`` for an empty corpus.
     """
 
-    def __init__(self, documents: Sequence[Document]) -> None:
+    def __init__(self, documents: Sequence[Document], title_weight: int = 1) -> None:
         if not documents:
             raise ValueError("the corpus holds no documents: nothing can be searched")
         self.documents = tuple(documents)
         self._pages = PageIndex(self.documents)
         self._postings = _postings(
-            [words(f"{document.title} {document.search_text}") for document in self.documents]
+            [
+                words(document.title) * title_weight + words(document.search_text)
+                for document in self.documents
+            ]
         )
 
     def scores(self, query: str) -> NDArray[np.float64]:

@@ -1,0 +1,189 @@
+"""Micro-batches of token sequences (specification section 8)."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mempo.batches import Batch, TrainingRow, collate, pad_rows, plan_micro_batches
+from mempo.config import LossConfig
+from mempo.loss import aggregation_weights, policy_loss
+from mempo.trajectory import Objective, SpanKind, Task, TokenSequence, Trajectory
+
+TASK = Task("t9", (Objective("Who?", ("Ann",)),))
+
+
+def make_row(length: int, policy: int = 1, sample: int = 0, weight: float = 0.25) -> TrainingRow:
+    """A row whose last ``policy`` tokens are the policy's, with advantage 1."""
+    sequence = TokenSequence()
+    sequence.append_context(list(range(1, length - policy + 1)))
+    sequence.append_policy(
+        [50 + i for i in range(policy)], [-0.5] * policy, [SpanKind.ACTION] * policy
+    )
+    sequence.advantages = [0.0] * (length - policy) + [1.0] * policy
+    return TrainingRow(Trajectory(TASK, 2, sample, 1, [sequence]), sequence, weight)
+
+
+@settings(max_examples=100)
+@given(st.lists(st.integers(2, 40), max_size=20), st.integers(1, 120))
+def test_the_plan_keeps_the_budget_and_every_row(lengths: list[int], budget: int) -> None:
+    rows = [make_row(length, sample=i) for i, length in enumerate(lengths)]
+    plan = plan_micro_batches(rows, budget)
+    assert sorted(id(row) for batch in plan for row in batch) == sorted(map(id, rows))
+    for batch in plan:
+        assert batch
+        width = max(len(row.sequence) for row in batch)
+        assert len(batch) == 1 or len(batch) * width <= budget
+    order = [len(row.sequence) for batch in plan for row in batch]
+    assert order == sorted(lengths, reverse=True)
+
+
+def test_a_plan_worked_out_by_hand() -> None:
+    rows = [make_row(length) for length in (3, 9, 5, 4, 10, 2)]
+    plan = plan_micro_batches(rows, 20)
+    assert [[len(row.sequence) for row in batch] for batch in plan] == [[10, 9], [5, 4, 3, 2]]
+    assert [len(batch) for batch in plan_micro_batches(rows, 1)] == [1] * 6
+
+
+def test_collate_pads_on_the_right() -> None:
+    batch = collate([make_row(4, 2, 0, 0.5), make_row(2, 1, 1, 0.25)], last_of_update=True)
+    assert batch.ids.tolist() == [[1, 2, 50, 51], [1, 50, 0, 0]]
+    assert batch.attention_mask.tolist() == [[1, 1, 1, 1], [1, 1, 0, 0]]
+    assert batch.mask.tolist() == [[False, False, True, True], [False, True, False, False]]
+    assert batch.advantages.tolist() == [[0, 0, 1, 1], [0, 1, 0, 0]]
+    assert batch.weights.tolist() == [[0, 0, 0.5, 0.5], [0, 0.25, 0, 0]]
+    assert batch.engine_logprobs.tolist() == [[0, 0, -0.5, -0.5], [0, -0.5, 0, 0]]
+    assert batch.old_logprobs is None
+    assert batch.names == ("task t9, epoch 2, sample 0", "task t9, epoch 2, sample 1")
+    assert batch.last_of_update
+    moved = batch.to(torch.device("cpu"))
+    assert moved.names == batch.names
+    assert torch.equal(moved.ids, batch.ids)
+
+
+def test_old_logprobs_of_all_rows_or_of_none() -> None:
+    rows = [make_row(3, 1, 0), make_row(2, 1, 1)]
+    rows[0].sequence.old_logprobs = [0.0, 0.0, -0.75]
+    with pytest.raises(ValueError, match="task t9, epoch 2, sample 1 has no old log-prob"):
+        collate(rows, False)
+    rows[1].sequence.old_logprobs = [0.0, -0.25]
+    batch = collate(rows, False)
+    assert batch.old_logprobs is not None
+    assert batch.old_logprobs.tolist() == [[0, 0, -0.75], [0, -0.25, 0]]
+
+
+def test_no_rows_give_one_row_whose_loss_is_0() -> None:
+    batch = collate([], False)
+    assert batch.ids.shape == (1, 2)
+    assert batch.attention_mask.tolist() == [[1, 0]]
+    assert not batch.mask.any()
+    assert not batch.weights.any()
+    assert batch.names == ()
+    assert batch.old_logprobs is None
+    assert pad_rows([]).ids.shape == (1, 2)
+
+
+def test_a_row_that_was_not_scored_is_an_error() -> None:
+    row = make_row(4)
+    row.sequence.advantages = None
+    with pytest.raises(ValueError, match="sample 0 has no advantages: it was not scored"):
+        collate([make_row(3, sample=7), row], False)
+
+
+def test_an_advantage_off_the_policy_is_an_error() -> None:
+    row = make_row(4, sample=3)
+    assert row.sequence.advantages is not None
+    row.sequence.advantages[1] = 0.1
+    with pytest.raises(ValueError, match="sample 3: position 1 has an advantage but is not"):
+        collate([row], False)
+
+
+@pytest.mark.parametrize("field", ["mask", "logprobs", "advantages", "ids"])
+def test_lists_of_different_length_are_an_error(field: str) -> None:
+    row = make_row(4)
+    getattr(row.sequence, field).append(0)
+    with pytest.raises(ValueError, match="have lengths"):
+        collate([row], False)
+
+
+# The split does not change the loss
+
+
+def loss_of(batch: Batch, current: dict[int, float]) -> torch.Tensor:
+    """The policy loss with the log-probability of each token looked up by its id."""
+    logprobs = torch.tensor([[current.get(int(i), -9.0) for i in row] for row in batch.ids])
+    loss, _ = policy_loss(
+        logprobs.double(),
+        batch.old_logprobs,
+        batch.advantages,
+        batch.mask,
+        batch.weights,
+        LossConfig(),
+        engine_logprobs=batch.engine_logprobs,
+    )
+    return loss
+
+
+def random_rows(
+    rng: random.Random, aggregation: str
+) -> tuple[list[TrainingRow], dict[int, float], float]:
+    """Rows with random masks and numbers, and the loss of all, summed in plain Python."""
+    token, total = 100, 0.0
+    current: dict[int, float] = {}
+    drafts: list[list[tuple[float, float, float]]] = []
+    for _ in range(rng.randint(1, 7)):
+        drafts.append(
+            [
+                (rng.gauss(0, 1), rng.uniform(-2, -0.1), rng.uniform(-2, -0.1))
+                for _ in range(rng.randint(1, 9))
+            ]
+        )
+    counts = [len(draft) for draft in drafts]
+    rows = []
+    for sample, draft in enumerate(drafts):
+        if aggregation == "token_mean":
+            weight = 1.0 / sum(counts)
+        else:
+            weight = 1.0 / len(draft) / len(drafts)
+        sequence = TokenSequence()
+        sequence.append_context([1, 2])
+        sequence.advantages, sequence.old_logprobs = [0.0, 0.0], [0.0, 0.0]
+        for advantage, old, new in draft:
+            if rng.random() < 0.4:  # an observation between policy tokens
+                sequence.append_context([3])
+                sequence.advantages.append(0.0)
+                sequence.old_logprobs.append(0.0)
+            token += 1
+            current[token] = new
+            sequence.append_policy([token], [old], [SpanKind.ACTION])
+            sequence.advantages.append(advantage)
+            sequence.old_logprobs.append(old)
+            ratio = math.exp(new - old)
+            worse = max(-ratio * advantage, -min(max(ratio, 0.8), 1.2) * advantage)
+            total += weight * (min(worse, -3.0 * advantage) if advantage < 0 else worse)
+        rows.append(TrainingRow(Trajectory(TASK, 0, sample, 2, [sequence]), sequence, weight))
+    assert [row.token_weight for row in rows] == pytest.approx(
+        aggregation_weights(counts, aggregation)  # type: ignore[arg-type]
+    )
+    return rows, current, total
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 60),
+    st.sampled_from(["token_mean", "trajectory_mean"]),
+)
+def test_prime_rl_2562_any_split_gives_one_loss(seed: int, budget: int, aggregation: str) -> None:
+    rows, current, total = random_rows(random.Random(seed), aggregation)
+    whole = float(loss_of(collate(rows, True), current))
+    parts = [collate(batch, False) for batch in plan_micro_batches(rows, budget)]
+    parts.append(collate([], True))  # a rank without rows of its own
+    split = sum(float(loss_of(part, current)) for part in parts)
+    assert whole == pytest.approx(total, abs=1e-6)
+    assert split == pytest.approx(total, abs=1e-6)

@@ -1,0 +1,377 @@
+"""What the callbacks and their helpers write: files, loggers, lines, pictures."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from handmade import make_round, make_trajectory
+from lightning.pytorch.loggers import WandbLogger
+from torch.utils.data import DataLoader
+
+from callbacks.epoch_line import EpochLineCallback, epoch_line
+from callbacks.memory_distributions import MemoryDistributionsCallback, values_by_round
+from callbacks.metrics_file import MetricsFileCallback
+from callbacks.trajectories_file import TrajectoriesFileCallback
+from mempo.config import WandbConfig
+from mempo.errors import MempoError
+from mempo.learning_curve import draw, main, read_curve
+from mempo.loggers import build_logger
+from mempo.progress import QuietProgress, progress_bar
+from mempo.records import trajectory_record
+from mempo.run_files import append_lines, drop_from_epoch, read_lines
+from mempo.trajectory import Trajectory
+
+
+def trajectories(epoch: int = 0) -> list[Trajectory]:
+    rounds = (make_round(1), make_round(2, 4, p_mem=0.5, p_full=0.25, advantage=1.0))
+    return [
+        make_trajectory("t2", 0, epoch=epoch, reward=0.0, exact_match=0.0),
+        make_trajectory("t1", 1, epoch=epoch, rounds=rounds),
+        make_trajectory("t1", 0, epoch=epoch, rounds=rounds),
+    ]
+
+
+class RecordingLogger:
+    def __init__(self) -> None:
+        self.entries: list[tuple[dict[str, float], Any]] = []
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        self.entries.append((metrics, step))
+
+
+def stub(epoch: int = 0, *, main_process: bool = True) -> Any:
+    return SimpleNamespace(
+        current_epoch=epoch,
+        global_step=3 * (epoch + 1),
+        max_epochs=10,
+        is_global_zero=main_process,
+        loggers=[RecordingLogger()],
+        datamodule=SimpleNamespace(
+            trajectories=trajectories(epoch),
+            phase_seconds={"sync": 0.25, "rollout": 1.0, "scoring": 2.0, "update": 0.5},
+        ),
+    )
+
+
+MODULE = cast(Any, SimpleNamespace(epoch_metrics={"update/loss": 0.125}))
+
+
+def test_metrics_file_holds_every_logged_key(tmp_path: Path) -> None:
+    callback = MetricsFileCallback(tmp_path / "run")
+    for epoch in range(2):
+        trainer = stub(epoch)
+        callback.on_train_epoch_end(trainer, MODULE)
+        lines = read_lines(tmp_path / "run" / "metrics.jsonl")
+        assert [line["epoch"] for line in lines] == list(range(epoch + 1))
+        ((logged, step),) = trainer.loggers[0].entries
+        assert logged == lines[-1]
+        assert step is None
+    expected = {
+        "reward/mean": 2 / 3,
+        "update/loss": 0.125,
+        "seconds/rollout": 1.0,
+        "trainer/global_step": 6,
+    }
+    assert {key: lines[-1][key] for key in expected} == pytest.approx(expected)
+
+
+def test_only_the_main_process_writes(tmp_path: Path) -> None:
+    trainer = stub(main_process=False)
+    MetricsFileCallback(tmp_path).on_train_epoch_end(trainer, MODULE)
+    assert list(tmp_path.iterdir()) == []
+    assert trainer.loggers[0].entries == []
+
+
+def test_loggers_get_every_nth_epoch_and_the_file_gets_all(tmp_path: Path) -> None:
+    callback = MetricsFileCallback(tmp_path, log_every_epochs=2)
+    logged = []
+    for epoch in range(4):
+        trainer = stub(epoch)
+        callback.on_train_epoch_end(trainer, MODULE)
+        logged += [entry["epoch"] for entry, _ in trainer.loggers[0].entries]
+    assert logged == [1, 3]
+    assert len(read_lines(tmp_path / "metrics.jsonl")) == 4
+
+
+def test_nan_is_an_error_and_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    callback = MetricsFileCallback(tmp_path)
+    callback.on_train_epoch_end(stub(0), MODULE)
+    before = callback.path.read_bytes()
+    broken = cast(Any, SimpleNamespace(epoch_metrics={"update/loss": float("nan")}))
+    with pytest.raises(FloatingPointError, match="update/loss is nan"):
+        callback.on_train_epoch_end(stub(1), broken)
+    assert callback.path.read_bytes() == before
+
+
+def test_resumed_run_writes_its_epochs_once(tmp_path: Path) -> None:
+    metrics, texts = MetricsFileCallback(tmp_path), TrajectoriesFileCallback(tmp_path)
+    for callback in (metrics, texts):
+        for epoch in range(3):
+            callback.on_train_epoch_end(stub(epoch), MODULE)
+        with callback.path.open("a") as file:
+            file.write('{"epoch": 3, "cut o')  # the process was killed here
+        callback.on_train_start(stub(2), MODULE)
+        callback.on_train_epoch_end(stub(2), MODULE)
+    assert [line["epoch"] for line in read_lines(metrics.path)] == [0, 1, 2]
+    assert [line["epoch"] for line in read_lines(texts.path)] == [0] * 3 + [1] * 3 + [2] * 3
+
+
+def test_trajectories_file_is_ordered_and_complete(tmp_path: Path) -> None:
+    callback = TrajectoriesFileCallback(tmp_path)
+    callback.on_train_epoch_end(stub(4), MODULE)
+    lines = read_lines(tmp_path / "trajectories.jsonl")
+    assert [(one["task"], one["sample"]) for one in lines] == [("t1", 0), ("t1", 1), ("t2", 0)]
+    first = lines[0]
+    assert first["epoch"] == 4
+    assert first["question"] == "Who?; Where?"
+    assert first["golds"] == [["Ann", "Anna"], ["Rome"]]
+    assert first["metadata"] == {"hops": 2}
+    assert (first["ending"], first["answer"], first["reward"]) == ("answered", "Ann; Rome", 1.0)
+    assert (first["total_tokens"], first["peak_tokens"], first["policy_tokens"]) == (100, 50, 2)
+    assert first["rounds"][1] == {
+        "number": 2,
+        "text": "round 2",
+        "mem": "a note",
+        "action": "search",
+        "argument": "a query",
+        "observation": "found nothing",
+        "tool_failed": False,
+        "broken_rules": [],
+        "memory_tokens": 4,
+        "p_full": 0.25,
+        "p_mem": 0.5,
+        "memory_reward": 0.25,
+        "memory_advantage": 1.0,
+    }
+
+
+def test_values_never_computed_are_null() -> None:
+    record = trajectory_record(make_trajectory(rounds=(make_round(1),)))
+    assert record["rounds"][0]["memory_reward"] is None
+    assert json.loads(json.dumps(record)) == record
+
+
+def test_broken_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    append_lines(path, [{"epoch": 0}])
+    with path.open("a") as file:
+        file.write('oops\n{"epoch": 1}\n')
+    with pytest.raises(MempoError, match=r"lines\.jsonl, line 2"):
+        read_lines(path)
+    drop_from_epoch(tmp_path / "no_such_file", 0)
+
+
+def test_epoch_line() -> None:
+    record = {
+        "epoch": 2,
+        "reward/mean": 0.5,
+        "reward/exact_match": 0.75,
+        "memory/reward_mean": 0.0213,
+        "tokens/total_mean": 249.4,
+        "seconds/rollout": 0.61,
+        "seconds/sync": 0.2,
+    }
+    assert epoch_line(record, 100) == (
+        "epoch 3/100 | reward 0.500 | exact match 0.750 | memory reward +0.021 | tokens 249 | "
+        "seconds sync 0.2 rollout 0.6"
+    )
+    assert epoch_line({"epoch": 0, "reward/mean": 0.5}, None) == "epoch 1 | reward 0.500"
+
+
+def test_epoch_line_callback_prints_once(capsys: pytest.CaptureFixture[str]) -> None:
+    EpochLineCallback().on_train_epoch_end(stub(0), MODULE)
+    EpochLineCallback().on_train_epoch_end(stub(0, main_process=False), MODULE)
+    out = capsys.readouterr().out
+    assert out.startswith("epoch 1/10 | reward 0.667 | exact match 0.667 | memory reward +0.250")
+    assert out.count("\n") == 1
+
+
+def test_values_by_round() -> None:
+    assert values_by_round(trajectories()) == {
+        "memory_distributions/reward_round_2": [0.25, 0.25],
+        "memory_distributions/p_mem_round_2": [0.5, 0.5],
+        "memory_distributions/p_full_round_2": [0.25, 0.25],
+    }
+
+
+def test_distributions_need_no_wandb(tmp_path: Path) -> None:
+    MemoryDistributionsCallback().on_train_epoch_end(stub(0), MODULE)
+
+
+# A real trainer: the hooks come in the order that the callbacks count on.
+
+
+class OneStepModule(pl.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+        self.epoch_metrics: dict[str, float] = {}
+
+    def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
+        return self.layer(batch).sum()
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.epoch_metrics = {"update/loss": float(self.current_epoch)}
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+class HandmadeData(pl.LightningDataModule):
+    def train_dataloader(self) -> DataLoader[torch.Tensor]:
+        assert self.trainer is not None
+        self.trajectories = trajectories(self.trainer.current_epoch)
+        self.phase_seconds = {"rollout": 1.0}
+        return DataLoader(cast(Any, torch.ones(2, 1)))
+
+
+@pytest.fixture
+def offline_wandb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nobody is logged in, whoever runs the tests."""
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_IDENTITY_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.setenv("NETRC", str(tmp_path / "no_netrc"))
+
+
+@pytest.mark.usefixtures("offline_wandb")
+def test_a_trained_run_leaves_files_and_wandb_histograms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "a run"
+    loggers = build_logger(WandbConfig(), run, {"seed": 1})
+    (logger,) = loggers
+    assert isinstance(logger, WandbLogger)
+    trainer = pl.Trainer(
+        max_epochs=2,
+        accelerator="cpu",
+        devices=1,
+        logger=loggers,
+        callbacks=[
+            MetricsFileCallback(run),
+            TrajectoriesFileCallback(run),
+            MemoryDistributionsCallback(),
+        ],
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+        reload_dataloaders_every_n_epochs=1,
+        default_root_dir=run,
+        log_every_n_steps=1,
+    )
+    trainer.fit(OneStepModule(), datamodule=HandmadeData())
+    summary = dict(logger.experiment.summary)
+    logger.experiment.finish()
+    lines = read_lines(run / "metrics.jsonl")
+    assert [(line["epoch"], line["update/loss"]) for line in lines] == [(0, 0.0), (1, 1.0)]
+    assert [line["trainer/global_step"] for line in lines] == [2, 4]
+    assert len(read_lines(run / "trajectories.jsonl")) == 6
+    assert summary["trainer/global_step"] == 4
+    assert summary["reward/mean"] == pytest.approx(2 / 3)
+    assert summary["memory_distributions/p_mem_round_2"]["_type"] == "histogram"
+    assert list((run / "wandb").glob("offline-run-*"))
+
+
+# Loggers
+
+
+def test_no_logger_when_wandb_is_off(tmp_path: Path) -> None:
+    assert build_logger(WandbConfig(enabled=False), tmp_path) == []
+    assert build_logger(WandbConfig(mode="disabled"), tmp_path) == []
+
+
+def wandb_mode(config: WandbConfig, run: Path) -> str | None:
+    (logger,) = build_logger(config, run)
+    assert isinstance(logger, WandbLogger)
+    return cast("str | None", logger._wandb_init["mode"])
+
+
+@pytest.mark.usefixtures("offline_wandb")
+def test_wandb_is_offline_unless_logged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert wandb_mode(WandbConfig(), tmp_path) == "offline"
+    with pytest.raises(MempoError, match=r"logger\.mode=offline"):
+        build_logger(WandbConfig(mode="online"), tmp_path)
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    assert wandb_mode(WandbConfig(), tmp_path) == "online"
+    assert wandb_mode(WandbConfig(mode="offline"), tmp_path) == "offline"
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert wandb_mode(WandbConfig(), tmp_path) == "offline"
+
+
+# Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_quiet_progress_prints_at_most_every_ten_seconds() -> None:
+    stream, now = io.StringIO(), [0.0]
+    bar = QuietProgress("rollout", 40, stream, clock=lambda: now[0])
+    for second in range(1, 25):
+        now[0] = float(second)
+        bar.advance(1, tokens=50)
+    assert stream.getvalue() == "rollout: 10/40, 50 tokens/s\nrollout: 20/40, 50 tokens/s\n"
+
+
+def test_progress_on_a_terminal_and_disabled() -> None:
+    terminal, silent = Terminal(), Terminal()
+    with progress_bar("scoring", 3, stream=terminal) as bar:
+        bar.advance(2, tokens=10)
+    assert "scoring" in terminal.getvalue()
+    with progress_bar("scoring", 3, enabled=False, stream=silent) as bar:
+        bar.advance()
+    assert silent.getvalue() == ""
+
+
+# Learning curves
+
+
+def make_run(folder: Path, algorithm: str | None) -> Path:
+    append_lines(
+        folder / "metrics.jsonl",
+        [
+            {"epoch": epoch, "reward/mean": 0.1 * epoch, "reward/exact_match": 0.2,
+             "tokens/total_mean": 100} | ({"memory/reward_mean": 0.5} if epoch else {})
+            for epoch in range(3)
+        ],
+    )  # fmt: skip
+    if algorithm:
+        (folder / ".hydra").mkdir()
+        (folder / ".hydra" / "config.yaml").write_text(
+            f"algorithm: {{name: {algorithm}}}\nrun_dir: ${{hydra:runtime.output_dir}}\n"
+        )
+    return folder
+
+
+def test_curves_skip_what_was_not_measured(tmp_path: Path) -> None:
+    curve = read_curve(make_run(tmp_path / "run", "grpo"))
+    assert curve.label == "grpo"
+    assert curve.points["memory/reward_mean"] == [(2, 0.5), (3, 0.5)]
+    assert curve.points["reward/mean"] == [(1, 0.0), (2, 0.1), (3, 0.2)]
+    assert read_curve(make_run(tmp_path / "plain", None)).label == "plain"
+
+
+def test_picture_of_several_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [make_run(tmp_path / name, "mempo") for name in ("a", "b")]
+    output = tmp_path / "pictures" / "curves.png"
+    main([*map(str, runs), "--output", str(output)])
+    assert output.read_bytes().startswith(b"\x89PNG")
+    assert capsys.readouterr().out == f"wrote {output}\n"
+
+
+def test_folder_without_metrics_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(MempoError, match="no such file"):
+        draw([tmp_path], tmp_path / "x.png")
+    with pytest.raises(SystemExit) as caught:
+        main([str(tmp_path)])
+    assert caught.value.code == 2
+    assert "error:" in capsys.readouterr().err
