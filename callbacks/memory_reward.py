@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, cast
 
 import lightning.pytorch as pl
@@ -14,6 +15,7 @@ from mempo.gather import gather_objects
 from mempo.old_logprobs import write_old_logprobs
 from mempo.progress import progress_bar
 from mempo.scoring import MemoryScorer
+from mempo.trajectory import Trajectory
 
 
 class MemoryRewardCallback(pl.Callback):
@@ -32,13 +34,16 @@ class MemoryRewardCallback(pl.Callback):
         model = cast(Any, pl_module).model
         start = time.monotonic()
         model.eval()
-        if self.config.scoring.enabled:
-            rows = len(self.scorer.rows(source.trajectories))
-            shown = self.config.callbacks.progress_bars and trainer.is_global_zero
-            with progress_bar(f"scoring {trainer.current_epoch}", rows, enabled=shown) as bar:
-                self.scorer.score(model, source.trajectories, bar.advance)
-        if self.config.optimizer.updates_per_epoch > 1:
-            with torch.no_grad():
+        with torch.no_grad(), trainer.precision_plugin.forward_context():
+            if self.config.scoring.enabled:
+                self._score(trainer, model, source.trajectories)
+            if self.config.optimizer.updates_per_epoch > 1:
                 write_old_logprobs(model, source.trajectories, self.config)
         assign_advantages(source.trajectories, self.config.outcome, self.config.memory)
         source.phase_seconds["scoring"] = time.monotonic() - start
+
+    def _score(self, trainer: pl.Trainer, model: Any, trajectories: Sequence[Trajectory]) -> None:
+        rows = len(self.scorer.rows(trajectories))
+        shown = self.config.callbacks.progress_bars and trainer.is_global_zero
+        with progress_bar(f"scoring {trainer.current_epoch}", rows, enabled=shown) as bar:
+            self.scorer.score(model, trajectories, bar.advance)

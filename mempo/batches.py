@@ -96,7 +96,8 @@ def collate(rows: Sequence[TrainingRow], last_of_update: bool) -> Batch:
 
     Raises:
         ValueError: a row has no advantages (the memory reward callback has not run), an advantage
-            stands on a token that is not the policy's, or only some rows have old log-probabilities.
+            stands on a token that is not the policy's, or some rows have old log-probabilities and
+            others have none.
     """
     advantages = [_checked_advantages(row) for row in rows]
     padded = pad_rows(rows)

@@ -74,7 +74,7 @@ class WorldConfig:
     """The generated world (``mempo/data/world.py``): one world for training, one held out."""
 
     seed: int = 0
-    passages: int = Field(default=400, ge=40)
+    passages: int = Field(default=200, ge=40)
     min_hops: int = Field(default=1, ge=1, le=4)
     max_hops: int = Field(default=2, ge=1, le=4)
     page_fact_share: float = Field(default=0.25, ge=0.0, le=1.0)
@@ -344,7 +344,6 @@ class CallbacksConfig:
     """Which optional callbacks run. The memory reward itself always does."""
 
     memory_distributions: bool = True
-    trajectory_table: bool = True
     progress_bars: bool = True
 
 

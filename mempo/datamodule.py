@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from mempo.agent import AgentSettings
 from mempo.batches import Batch, TrainingRow, collate, plan_micro_batches
-from mempo.config import Config
+from mempo.config import Config, ConfigError
 from mempo.conversation import Conversation
 from mempo.data.tasks import TaskSets
 from mempo.engine import Engine
@@ -60,6 +60,12 @@ class RolloutDataModule(L.LightningDataModule):
 
     def __init__(self, config: Config, model_folder: str, tokenizer: Any, tasks: TaskSets) -> None:
         super().__init__()
+        count = config.rollout.tasks_per_epoch
+        if count > len(tasks.train):
+            raise ConfigError(
+                f"rollout.tasks_per_epoch={count}, but there are only {len(tasks.train)} training "
+                "tasks: lower it, or give more tasks"
+            )
         self.config = config
         self.tasks = tasks
         self.conversation = Conversation(tokenizer, config.model.system_prompt)
@@ -75,7 +81,12 @@ class RolloutDataModule(L.LightningDataModule):
     def setup(self, stage: str) -> None:
         """Builds the engine, after Lightning's process group exists."""
         if self._engine is None:
-            self._engine = Engine(self._model_folder, self.config.engine, self.config.model.dtype)
+            self._engine = Engine(
+                self._model_folder,
+                self.config.engine,
+                self.config.model.dtype,
+                self.conversation.end_ids,
+            )
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """This epoch's micro-batches; collects once per epoch, however often it is called."""
@@ -118,15 +129,13 @@ class RolloutDataModule(L.LightningDataModule):
         self.phase_seconds = {"sync": time.monotonic() - start}
 
     def epoch_tasks(self, epoch: int) -> list[Task]:
-        """The tasks of an epoch over all ranks: each pass over the data is shuffled anew."""
+        """The tasks of an epoch over all ranks, no task twice: each pass over the data is shuffled
+        anew, and what does not fill an epoch waits for another pass."""
         tasks, count = self.tasks.train, self.config.rollout.tasks_per_epoch
-        chosen: list[Task] = []
-        for position in range(epoch * count, (epoch + 1) * count):
-            number, index = divmod(position, len(tasks))
-            order = list(range(len(tasks)))
-            random.Random(derive_seed(self.config.seed, "tasks", number)).shuffle(order)
-            chosen.append(tasks[order[index]])
-        return chosen
+        passes, offset = divmod(epoch, len(tasks) // count)
+        order = list(range(len(tasks)))
+        random.Random(derive_seed(self.config.seed, "tasks", passes)).shuffle(order)
+        return [tasks[index] for index in order[offset * count : (offset + 1) * count]]
 
     def close(self) -> None:
         """Releases the engine."""

@@ -22,8 +22,7 @@ from torch import Tensor
 from mempo.config import EngineConfig
 from mempo.errors import MempoError
 from mempo.generation import Generation, Sampling
-
-STOP_TEXTS = ["</search>", "</access>", "</answer>"]
+from mempo.protocol import STOP_STRINGS
 
 
 class EngineError(MempoError):
@@ -37,6 +36,8 @@ class Engine:
         model: a Hugging Face folder or hub name; its weights are the first to sample from.
         config: settings of the engine.
         dtype: what ``engine.dtype=auto`` means: the policy's dtype.
+        end_ids: ids at which a turn ends besides the model's own end-of-sequence id, when the chat
+            template closes turns with another mark.
 
     Raises:
         EngineError: the engine cannot start; the message says which setting to change.
@@ -46,8 +47,15 @@ class Engine:
     weights cannot be written.
     """
 
-    def __init__(self, model: str, config: EngineConfig, dtype: str = "float32") -> None:
+    def __init__(
+        self,
+        model: str,
+        config: EngineConfig,
+        dtype: str = "float32",
+        end_ids: Iterable[int] = (),
+    ) -> None:
         self._asleep = False
+        self._end_ids = sorted(end_ids)
         self._requests = 0
         self._keys: dict[str, str] = {}
         with _host_random_states_kept():
@@ -79,7 +87,8 @@ class Engine:
             seed=None if greedy else seed,
             max_tokens=max_tokens,
             logprobs=0,
-            stop=STOP_TEXTS,
+            stop=list(STOP_STRINGS),
+            stop_token_ids=self._end_ids,
             include_stop_str_in_output=True,
             skip_special_tokens=True,
             output_kind=RequestOutputKind.FINAL_ONLY,
@@ -187,6 +196,7 @@ def _start(model: str, config: EngineConfig, dtype: str) -> Any:
         "generation_config": "vllm",
         "logprobs_mode": "processed_logprobs",
         "tensor_parallel_size": config.tensor_parallel,
+        "use_tqdm_on_load": False,
     }
     if config.max_model_len is not None:
         arguments["max_model_len"] = config.max_model_len

@@ -66,7 +66,9 @@ def token_logprobs(
     if with_entropy:
         entropy = normalizer - (logits.softmax(-1) * logits).sum(-1)
     if nothing_wanted:
-        chosen, entropy = chosen * 0.0, None if entropy is None else entropy * 0.0
+        nothing = torch.ones_like(chosen, dtype=torch.bool)
+        chosen = chosen.masked_fill(nothing, 0.0)
+        entropy = None if entropy is None else entropy.masked_fill(nothing, 0.0)
     return TokenLogProbs(
         _placed(chosen, rows, columns, ids.shape),
         None if entropy is None else _placed(entropy, rows, columns, ids.shape),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -47,6 +48,7 @@ class MemPOModule(L.LightningModule):
         self._sums: defaultdict[str, float] = defaultdict(float)
         self._maxima: dict[str, float] = {}
         self._grad_norms: list[float] = []
+        self._update_started = 0.0
 
     # Lightning's hooks
 
@@ -55,21 +57,24 @@ class MemPOModule(L.LightningModule):
         mesh = self.device_mesh
         if mesh is None or getattr(self, "_sharded", False):
             return
-        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
         self._sharded = True
+        lower = torch.bfloat16 if self.config.model.dtype == "bfloat16" else None
+        precision = MixedPrecisionPolicy(param_dtype=lower, reduce_dtype=torch.float32)
         for model in (self.model, self.reference):
             if model is None:
                 continue
             for layer in cast(Any, model).model.layers:
-                fully_shard(layer, mesh=mesh["data_parallel"])
-            fully_shard(model, mesh=mesh["data_parallel"])
+                fully_shard(layer, mesh=mesh["data_parallel"], mp_policy=precision)
+            fully_shard(model, mesh=mesh["data_parallel"], mp_policy=precision)
 
     def on_train_epoch_start(self) -> None:
         # Models that transformers loads are in eval mode, which turns gradient checkpointing off.
         self.model.train()
         if self.reference is not None:
             self.reference.eval()
+        self._update_started = time.monotonic()  # Callbacks, which score, have run before.
         self._sums.clear()
         self._maxima.clear()
         self._grad_norms.clear()
@@ -122,6 +127,7 @@ class MemPOModule(L.LightningModule):
             metrics["update/gradient_norm"] = sum(self._grad_norms) / updates
         metrics["update/learning_rate"] = self.trainer.optimizers[0].param_groups[0]["lr"]
         metrics["update/steps"] = float(updates)
+        metrics["seconds/update"] = time.monotonic() - self._update_started
         return metrics
 
     def configure_optimizers(self) -> Any:

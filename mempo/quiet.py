@@ -8,17 +8,21 @@ import warnings
 
 
 def quiet_libraries() -> None:
-    """Call it before transformers, vLLM and Lightning are imported."""
-    # vLLM logs a page of settings for every engine; its errors still come through.
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    os.environ.setdefault("VLLM_CONFIGURE_LOGGING", "1")
+    """Call it before transformers and vLLM are imported; errors still come through."""
     # Tokenizers warns on every fork once it has used threads (the tools run on threads).
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    # transformers draws a bar for every weight file, also for a folder of one.
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    # Lightning announces devices and suggests data-loader workers; batches are in memory here.
-    for name in ("lightning.pytorch", "lightning.fabric", "lightning"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module=r"lightning\..*")
+    # vLLM logs a page of settings for every engine.
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    logging.getLogger("vllm").setLevel(logging.ERROR)
     # vLLM touches a deprecated alias of torch.distributed when it is imported.
     warnings.filterwarnings("ignore", message=r".*reduce_op.*", category=FutureWarning)
+
+    import lightning.pytorch  # sets its own log level when it is imported
+    from transformers.utils import logging as transformers_logging
+
+    # Lightning announces devices and suggests data-loader workers; batches are in memory here.
+    logging.getLogger(lightning.pytorch.__name__).setLevel(logging.ERROR)
+    logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", message=r".*does not have many workers.*")
+    # transformers draws a bar for every weight file, also for a folder of one.
+    transformers_logging.disable_progress_bar()

@@ -29,11 +29,12 @@ def evaluate_model(config: Config) -> dict[str, Any]:
     tokenizer = load_tokenizer(folder)
     tasks = load_task_sets(config)
     settings, retriever = config.evaluation, config.retriever
-    engine = Engine(folder, config.engine, config.model.dtype)
+    conversation = Conversation(tokenizer, config.model.system_prompt)
+    engine = Engine(folder, config.engine, config.model.dtype, conversation.end_ids)
     try:
         rollout = Rollout(
             engine,
-            Conversation(tokenizer, config.model.system_prompt),
+            conversation,
             ToolBox(tasks.retrievers, retriever),
             load_template(config.model.prompt_template),
             config.reward.metric,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -69,8 +71,13 @@ def supervised_start(config: Config) -> str:
     return str(folder)
 
 
-def reinforce(config: Config, start: str) -> dict[str, float]:
-    """The RL stage: rollouts, memory rewards, PPO updates, until ``trainer.max_epochs``."""
+def reinforce(
+    config: Config, start: str, more_callbacks: Sequence[Callback] = ()
+) -> dict[str, float]:
+    """The RL stage: rollouts, memory rewards, PPO updates, until ``trainer.max_epochs``.
+
+    ``more_callbacks`` come after the run's own.
+    """
     tokenizer = load_tokenizer(start)
     tasks = load_task_sets(config)
     if tasks.skipped_rows:
@@ -79,11 +86,11 @@ def reinforce(config: Config, start: str) -> dict[str, float]:
     module = MemPOModule(load_policy(start, config), config, reference)
     datamodule = RolloutDataModule(config, start, tokenizer, tasks)
     trainer = L.Trainer(
-        **_trainer_arguments(config.trainer),
+        **_trainer_arguments(config),
         max_epochs=config.trainer.max_epochs,
         reload_dataloaders_every_n_epochs=1,
-        callbacks=_callbacks(config, tokenizer),
-        logger=build_logger(config.logger, config.run_dir) or False,
+        callbacks=[*_callbacks(config, tokenizer), *more_callbacks],
+        logger=build_logger(config.logger, config.run_dir, dataclasses.asdict(config)) or False,
         default_root_dir=config.run_dir,
     )
     trainer.fit(module, datamodule=datamodule, ckpt_path=config.ckpt_path)
@@ -124,7 +131,7 @@ def _fine_tune(config: Config, base: str, folder: Path) -> None:
     texts = _demonstration_texts(config, tokenizer)
     module = SftModule(load_policy(base, config), config.sft)
     trainer = L.Trainer(
-        **_trainer_arguments(config.trainer),
+        **_trainer_arguments(config),
         max_epochs=1,
         callbacks=[SupervisedProgressCallback(config.sft.steps)],
         logger=False,
@@ -161,12 +168,17 @@ def _world_objectives(config: Config) -> int:
     return config.data.objectives
 
 
-def _trainer_arguments(config: TrainerConfig) -> dict[str, Any]:
+def _trainer_arguments(config: Config) -> dict[str, Any]:
+    settings = config.trainer
+    # Weights stay in float32 and bfloat16 is the precision of forward and backward passes, so that
+    # small updates are not lost; fsdp2 casts its gathered shards itself (``configure_model``).
+    mixed = config.model.dtype == "bfloat16" and settings.strategy != "fsdp2"
     return {
-        "accelerator": config.accelerator,
-        "devices": config.devices,
-        "num_nodes": config.num_nodes,
-        "strategy": _strategy(config),
+        "precision": "bf16-mixed" if mixed else "32-true",
+        "accelerator": settings.accelerator,
+        "devices": settings.devices,
+        "num_nodes": settings.num_nodes,
+        "strategy": _strategy(settings),
         "use_distributed_sampler": False,
         "enable_progress_bar": False,
         "enable_model_summary": False,

@@ -402,6 +402,24 @@ def test_a_wrong_number_of_logprobs_is_an_error() -> None:
         agent.receive([1, 2], [-0.5], "stop")
 
 
+def test_an_end_of_turn_sampled_after_the_action_is_cut_and_added_as_glue() -> None:
+    conversation = make_conversation("tags")
+    session = ToolBox({"default": FakeRetriever(PAGES)}, RetrieverConfig()).session(TASK)
+    prompt = conversation.prompt_ids(QUESTION)
+    trajectory = Trajectory(TASK, 0, 0, len(prompt))
+    agent = Agent(trajectory, prompt, conversation, session, SETTINGS, 1000)
+    assert agent.next_request() is not None
+    ids = conversation.encode(SEARCH)
+    end = conversation.tokenizer.eos_token_id
+    agent.receive([*ids, end], [-0.5] * (len(ids) + 1), "stop")
+    agent.observe(session.call("search", "Ann"))
+    request = agent.next_request()
+    assert request is not None
+    assert request.prompt_ids[len(prompt) + len(ids)] == end
+    assert request.prompt_ids[len(prompt) + len(ids) + 1] != end
+    assert trajectory.sequences[0].policy_tokens == len(ids)
+
+
 # Prefilled memory
 
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mempo.batches import Batch, TrainingRow, collate, pad_rows, plan_micro_batches
@@ -29,7 +29,6 @@ def make_row(length: int, policy: int = 1, sample: int = 0, weight: float = 0.25
     return TrainingRow(Trajectory(TASK, 2, sample, 1, [sequence]), sequence, weight)
 
 
-@settings(max_examples=100)
 @given(st.lists(st.integers(2, 40), max_size=20), st.integers(1, 120))
 def test_the_plan_keeps_the_budget_and_every_row(lengths: list[int], budget: int) -> None:
     rows = [make_row(length, sample=i) for i, length in enumerate(lengths)]
@@ -173,7 +172,6 @@ def random_rows(
     return rows, current, total
 
 
-@settings(max_examples=60)
 @given(
     st.integers(0, 10**6),
     st.integers(1, 60),

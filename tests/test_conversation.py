@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 from fakes import FakeRetriever
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from small_tokenizers import SYSTEM, TEMPLATES, TOKENIZERS, make_conversation, make_tokenizer
 
@@ -169,7 +169,6 @@ def test_special_tokens_have_no_text() -> None:
     assert conversation.offsets(ids) == [(0, 1), (1, 1), (1, 2), (2, 2)]
 
 
-@settings(max_examples=60)
 @given(
     kind=st.sampled_from(TOKENIZERS),
     drawn=st.lists(st.integers(min_value=0, max_value=255), max_size=30),
@@ -260,7 +259,6 @@ _TURNS = st.lists(
 )
 
 
-@settings(max_examples=80)
 @given(
     kind=st.sampled_from(TOKENIZERS),
     template=st.sampled_from(TEMPLATES),

@@ -111,8 +111,10 @@ class Oracle:
                 return rounds, True
             relation = RELATION[wanted.relation]
             opens = wanted.on_page or wanted in searched
-            action, argument = ("access", wanted.subject) if opens else ("search", relation.query(wanted.subject))
-            rest = f"<think>I need {relation.need}.</think><{action}>{argument}</{action}>"
+            action, argument = (
+                ("access", wanted.subject) if opens else ("search", relation.query(wanted.subject))
+            )
+            rest = f"<think>I need the {relation.noun}.</think><{action}> {argument}</{action}>"
             observation = session.call(action, argument).text
             rounds.append(OracleRound(memory, rest, observation, known))
             searched = (searched if full_history else frozenset()) | (
@@ -162,10 +164,10 @@ def next_fact(chains: Sequence[Sequence[Fact]], known: frozenset[Fact]) -> Fact 
 def write_memory(chains: Sequence[Sequence[Fact]], kept: Iterable[Fact]) -> str:
     """The memory's text with its tags: the kept facts in the order of the chains."""
     notes = [
-        RELATION[fact.relation].note.format(s=fact.subject, o=fact.object)
+        RELATION[fact.relation].note(fact.subject, fact.object)
         for fact in _in_order(chains, frozenset(kept))
     ]
-    return f"<mem>{' '.join(notes) or EMPTY_MEMORY}</mem>"
+    return f"<mem> {' '.join(notes) or EMPTY_MEMORY}</mem>"
 
 
 def best_answer(
@@ -221,9 +223,7 @@ class _Workshop:
 
     @cached_property
     def oracle(self) -> Oracle:
-        retriever = RankBm25Retriever(
-            self.world.documents, self.retriever_config.title_weight
-        )
+        retriever = RankBm25Retriever(self.world.documents, self.retriever_config.title_weight)
         toolbox = ToolBox({self.world.corpus: retriever}, self.retriever_config)
         return Oracle(toolbox, self.scoring, self.config.drop_probability)
 

@@ -1,7 +1,6 @@
 """The sentences of the generated world: what relations say, and how they are asked for.
 
-One wording per relation keeps the text regular enough for a very small model. ``{s}`` stands for
-the subject and ``{o}`` for the object. Every relation is functional: a subject has one object.
+Every relation is functional: a subject has one object.
 """
 
 from __future__ import annotations
@@ -14,114 +13,52 @@ Kind = Literal["person", "company", "place", "work"]
 
 @dataclass(frozen=True)
 class Relation:
-    """One relation between two kinds of entity.
+    """One relation between two kinds of entity, told with one noun ("founder") everywhere.
 
-    ``sentence`` says it in full, ``clause`` as passages and pages say it of their own subject,
-    whose name is their title. ``phrase`` names the object inside a longer question ("the founder of
-    {s}"), ``question`` asks for it, ``note`` is the short form that a demonstration writes into
-    its memory.
+    One noun in question, query, passage and memory is what a very small model can learn to follow
+    in minutes. ``asks`` is the question word for the object.
     """
 
     name: str
     subject: Kind
     object: Kind
-    sentence: str
-    clause: str
-    phrase: str
-    question: str
-    note: str
+    noun: str
+    asks: Literal["Who", "What"]
+
+    def sentence(self, subject: str, object_: str) -> str:
+        """The fact in full: "The founder of Velmar Works is Anna Bel."."""
+        return f"The {self.noun} of {subject} is {object_}."
+
+    def clause(self, object_: str) -> str:
+        """As the subject's own passage or page, whose title names it, says it."""
+        return f"{self.noun} {object_}"
+
+    def phrase(self, subject: str) -> str:
+        """Names the object inside a longer question: "the founder of Velmar Works"."""
+        return f"the {self.query(subject)}"
+
+    def question(self, subject: str) -> str:
+        """Asks for the object: "Who is the founder of Velmar Works?"."""
+        return f"{self.asks} is {self.phrase(subject)}?"
 
     def query(self, subject: str) -> str:
-        """The relation as a search query: "founder of Velmar Works"."""
-        return self.phrase.format(s=subject).removeprefix("the ")
+        """A search query: "founder of Velmar Works"."""
+        return f"{self.noun} of {subject}"
 
-    @property
-    def need(self) -> str:
-        """What is looked for, as a thought says it: "the founder"."""
-        return self.phrase.removesuffix(" of {s}")
+    def note(self, subject: str, object_: str) -> str:
+        """The short form that a demonstration writes into its memory."""
+        return f"{subject} {self.noun} {object_}."
 
 
 RELATIONS: Final = (
-    Relation(
-        "founder",
-        "company",
-        "person",
-        "{s} was founded by {o}.",
-        "founded by {o}",
-        "the founder of {s}",
-        "Who founded {s}?",
-        "{s} founder {o}.",
-    ),
-    Relation(
-        "headquarters",
-        "company",
-        "place",
-        "{s} is based in {o}.",
-        "based in {o}",
-        "the home town of {s}",
-        "Where is {s} based?",
-        "{s} based in {o}.",
-    ),
-    Relation(
-        "birthplace",
-        "person",
-        "place",
-        "{s} was born in {o}.",
-        "born in {o}",
-        "the birthplace of {s}",
-        "Where was {s} born?",
-        "{s} born in {o}.",
-    ),
-    Relation(
-        "teacher",
-        "person",
-        "person",
-        "{s} was taught by {o}.",
-        "taught by {o}",
-        "the teacher of {s}",
-        "Who taught {s}?",
-        "{s} taught by {o}.",
-    ),
-    Relation(
-        "employer",
-        "person",
-        "company",
-        "{s} works for {o}.",
-        "employed by {o}",
-        "the employer of {s}",
-        "Who employs {s}?",
-        "{s} works for {o}.",
-    ),
-    Relation(
-        "mayor",
-        "place",
-        "person",
-        "The mayor of {s} is {o}.",
-        "with mayor {o}",
-        "the mayor of {s}",
-        "Who is the mayor of {s}?",
-        "{s} mayor {o}.",
-    ),
-    Relation(
-        "author",
-        "work",
-        "person",
-        "{s} was written by {o}.",
-        "written by {o}",
-        "the author of {s}",
-        "Who wrote {s}?",
-        "{s} author {o}.",
-    ),
-    Relation(
-        "publisher",
-        "work",
-        "company",
-        "{s} was published by {o}.",
-        "published by {o}",
-        "the publisher of {s}",
-        "Who published {s}?",
-        "{s} publisher {o}.",
-    ),
+    Relation("founder", "company", "person", "founder", "Who"),
+    Relation("headquarters", "company", "place", "home", "What"),
+    Relation("birthplace", "person", "place", "birthplace", "What"),
+    Relation("teacher", "person", "person", "teacher", "Who"),
+    Relation("employer", "person", "company", "employer", "Who"),
+    Relation("mayor", "place", "person", "mayor", "Who"),
+    Relation("author", "work", "person", "author", "Who"),
+    Relation("publisher", "work", "company", "publisher", "Who"),
 )
 
 RELATION: Final = {relation.name: relation for relation in RELATIONS}

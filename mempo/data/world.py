@@ -74,8 +74,8 @@ class Fact:
 
     @property
     def clause(self) -> str:
-        """How the subject's own passage or page says it: "founded by Anna Bel"."""
-        return RELATION[self.relation].clause.format(o=self.object)
+        """How the subject's own passage or page says it: "founder Anna Bel"."""
+        return RELATION[self.relation].clause(self.object)
 
     def is_told_in(self, text: str) -> bool:
         """Whether a line of ``text`` (a tool's observation) that is titled with the subject tells
@@ -211,13 +211,13 @@ class World:
 def chain_question(chain: Sequence[Fact]) -> str:
     """The question that a chain of facts answers.
 
-    "Where was the founder of Amber Works born?" for a company's founder and that person's
+    "What is the birthplace of the founder of Amber Works?" for a company's founder and that person's
     birthplace.
     """
     subject = chain[0].subject
     for fact in chain[:-1]:
-        subject = RELATION[fact.relation].phrase.format(s=subject)
-    return RELATION[chain[-1].relation].question.format(s=subject)
+        subject = RELATION[fact.relation].phrase(subject)
+    return RELATION[chain[-1].relation].question(subject)
 
 
 def build_world_corpus(world: World) -> list[dict[str, Any]]:
@@ -278,10 +278,11 @@ def _kind_counts(passages: int) -> dict[Kind, int]:
 
 
 def _draw_names(kind: Kind, count: int, split: str, rng: random.Random) -> Iterator[str]:
-    """``count`` different names. Each world uses few of the words, so that names share them."""
+    """``count`` different names, from as few words as will do: names share them, worlds of one
+    size use the same ones, and a small model sees each often."""
     used = dict.fromkeys(_NAME_FORMS[kind][0])
-    size = max(12, 3 * math.isqrt(count), 6 * count // min(len(pool) for pool in used))
-    pools = {pool: rng.sample(pool, min(size, len(pool))) for pool in used}
+    size = max(12, math.ceil(2.2 * math.sqrt(count)), 6 * count // min(len(p) for p in used))
+    pools = {pool: pool[:size] for pool in used}
     taken: set[str] = set()
     for form in _NAME_FORMS[kind]:
         misses = 0
@@ -320,7 +321,7 @@ def _draw_fact(
     other = rng.choice(by_kind[relation.object])
     while other == name:
         other = rng.choice(by_kind[relation.object])
-    return Fact(name, relation.name, other, on_page, relation.sentence.format(s=name, o=other))
+    return Fact(name, relation.name, other, on_page, relation.sentence(name, other))
 
 
 def _document(
@@ -337,7 +338,7 @@ def _document(
         text = f"{text} {details[used]}"
         used += 1
     closing = details[used : max(used, _DETAIL_SENTENCES)]
-    hidden = [f"{fact.clause[0].upper()}{fact.clause[1:]}." for fact in facts if fact.on_page]
+    hidden = [f"Further: {fact.clause}." for fact in facts if fact.on_page]
     ending = [*hidden, *closing]
     return Document(
         id=key,

@@ -49,10 +49,13 @@ def load_tokenizer(folder: str) -> Any:
 
 
 def load_policy(folder: str, config: Config) -> Any:
-    """The policy as a Hugging Face causal language model, in ``model.dtype``."""
+    """The policy as a Hugging Face causal language model with float32 weights.
+
+    ``model.dtype`` is the precision of its forward and backward passes, not of its weights.
+    """
     model = AutoModelForCausalLM.from_pretrained(
         folder,
-        dtype=getattr(torch, config.model.dtype),
+        dtype=torch.float32,
         attn_implementation=attention_for(config.model.attention),
     )
     if config.model.gradient_checkpointing:

@@ -1,0 +1,159 @@
+"""The real vLLM engine against the trainer's own log-probabilities (specification section 10)."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from mempo.config import ArchitectureConfig, EngineConfig
+from mempo.engine import Engine, EngineError
+from mempo.generation import Generation, Sampling
+from mempo.logprobs import token_logprobs
+from mempo.models.tiny import build_tiny_model, train_tokenizer
+
+TEXTS = [
+    "<think>I need the founder.</think><search>founder of Amber Works</search>",
+    "<mem>Amber Works founder Anna Bel.</mem><think>b</think><answer>\nAnna Bel\n</answer>",
+] * 20
+ARCHITECTURE = ArchitectureConfig(
+    hidden_size=64,
+    intermediate_size=96,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    vocab_size=400,
+    max_position_embeddings=256,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model")
+    tokenizer = train_tokenizer(TEXTS, ARCHITECTURE.vocab_size)
+    build_tiny_model(ARCHITECTURE, tokenizer, seed=1).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    # NeMo-RL 3497: what a folder's generation_config asks for must not reach the sampler.
+    (path / "generation_config.json").write_text(
+        json.dumps({"repetition_penalty": 1.7, "temperature": 0.3, "top_k": 3, "top_p": 0.5})
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def engine(folder: Path) -> Iterator[Engine]:
+    states = random.getstate(), np.random.get_state()[1].copy(), torch.get_rng_state()
+    built = Engine(str(folder), EngineConfig(max_num_seqs=8))
+    # vllm 11953: building an engine reseeds its process.
+    assert random.getstate() == states[0]
+    assert (np.random.get_state()[1] == states[1]).all()
+    assert torch.equal(torch.get_rng_state(), states[2])
+    yield built
+    built.close()
+    built.close()
+
+
+def generate(
+    engine: Engine, prompts: list[list[int]], sampling: Sampling, tokens: int = 40, seed: int = 7
+) -> list[Generation]:
+    for index, prompt in enumerate(prompts):
+        engine.submit(str(index), prompt, tokens, seed + index, sampling)
+    done: dict[str, Generation] = {}
+    while engine.has_unfinished():
+        done.update({generation.key: generation for generation in engine.step()})
+    return [done[str(index)] for index in range(len(prompts))]
+
+
+def trainer_logprobs(
+    model: torch.nn.Module, prompt: list[int], ids: list[int], temperature: float
+) -> torch.Tensor:
+    row = torch.tensor([prompt + ids])
+    wanted = torch.zeros_like(row, dtype=torch.bool)
+    wanted[:, len(prompt) :] = True
+    with torch.no_grad():
+        result = token_logprobs(model, row, torch.ones_like(row), wanted, temperature)
+    return result.logprobs[0, len(prompt) :]
+
+
+def assert_engine_agrees(engine: Engine, model: torch.nn.Module, temperature: float) -> None:
+    # Prompts that share their beginning, so that cached prefixes are in play.
+    prompts = [list(range(10, 60)), list(range(10, 60)) + [70, 71], list(range(10, 58)) + [90]]
+    for prompt, generation in zip(
+        prompts, generate(engine, prompts, Sampling(temperature)), strict=True
+    ):
+        ours = trainer_logprobs(model, prompt, generation.ids, temperature)
+        assert torch.allclose(torch.tensor(generation.logprobs), ours, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_nemo_rl_3497_engine_equals_trainer_before_and_after_a_sync(
+    engine: Engine, folder: Path, temperature: float
+) -> None:
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    engine.sync((name, value.detach()) for name, value in model.named_parameters())
+    assert_engine_agrees(engine, model, temperature)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.05)
+    # skyrl 2246: the prompts' prefixes are cached from the old weights.
+    engine.sync((name, value.detach()) for name, value in model.named_parameters())
+    assert_engine_agrees(engine, model, temperature)
+
+
+def test_tied_output_layer_follows_the_embedding(engine: Engine, folder: Path) -> None:
+    """A sync that changes only the embedding changes what is sampled."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.no_grad():
+        model.get_input_embeddings().weight.mul_(3.0)
+    engine.sync((name, value.detach()) for name, value in model.named_parameters())
+    assert_engine_agrees(engine, model, 1.0)
+
+
+def test_seeds_decide_what_is_sampled(engine: Engine) -> None:
+    prompts = [list(range(10, 40))] * 3
+    first = [g.ids for g in generate(engine, prompts, Sampling(), seed=5)]
+    again = [g.ids for g in generate(engine, prompts, Sampling(), seed=5)]
+    assert first == again
+    assert first[0] != first[1]
+    assert first[1:] == [g.ids for g in generate(engine, prompts[:2], Sampling(), seed=6)]
+
+
+def test_vllm_12284_failed_cache_reset_stops(
+    engine: Engine, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    weights = [(name, value.detach()) for name, value in model.named_parameters()]
+    monkeypatch.setattr(engine._llm, "reset_prefix_cache", lambda: False)
+    with pytest.raises(EngineError, match="did not reset its prefix cache"):
+        engine.sync(weights)
+
+
+def test_verl_4703_requests_beyond_the_context(engine: Engine) -> None:
+    limit = engine.max_model_len
+    assert limit == ARCHITECTURE.max_position_embeddings
+    for length, tokens in ((limit - 96, 96), (limit - 4, 4)):
+        (generation,) = generate(engine, [[20] * length], Sampling(), tokens)
+        assert 1 <= len(generation.ids) <= tokens
+    for length in (limit, limit + 4):
+        with pytest.raises(EngineError, match="does not fit"):
+            engine.submit("long", [20] * length, 1, 0, Sampling())
+
+
+def test_sync_is_refused_while_requests_run(engine: Engine) -> None:
+    engine.submit("running", [20] * 10, 5, 0, Sampling())
+    with pytest.raises(EngineError, match="while requests are running"):
+        engine.sync([])
+    engine.abort_all()
+    assert not engine.has_unfinished()
+
+
+def test_missing_model_names_the_folder(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="cannot start"):
+        Engine(str(tmp_path), EngineConfig(max_model_len=64))
