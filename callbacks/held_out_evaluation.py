@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import lightning.pytorch as pl
-from rich.console import Console
 
 from mempo.config import Config
-from mempo.evaluation import evaluate, flat_entry, print_table
+from mempo.evaluation import evaluate, flat_entry, print_table, wide_console
 from mempo.progress import progress_bar
 from mempo.run_files import write_json
 
@@ -57,4 +56,4 @@ class HeldOutEvaluationCallback(pl.Callback):
         results = json.loads(self.path.read_text()) if self.path.exists() else {}
         results[stage] = flat_entry(entries)
         write_json(self.path, results)
-        print_table({stage: entries}, Console())
+        print_table({stage: entries}, wide_console())

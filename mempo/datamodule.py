@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from mempo.agent import AgentSettings
 from mempo.batches import Batch, TrainingRow, collate, plan_micro_batches
-from mempo.config import Config, ConfigError
+from mempo.config import Config
 from mempo.conversation import Conversation
 from mempo.data.tasks import TaskSets
 from mempo.engine import Engine
@@ -60,12 +60,6 @@ class RolloutDataModule(L.LightningDataModule):
 
     def __init__(self, config: Config, model_folder: str, tokenizer: Any, tasks: TaskSets) -> None:
         super().__init__()
-        count = config.rollout.tasks_per_epoch
-        if count > len(tasks.train):
-            raise ConfigError(
-                f"rollout.tasks_per_epoch={count}, but there are only {len(tasks.train)} training "
-                "tasks: lower it, or give more tasks"
-            )
         self.config = config
         self.tasks = tasks
         self.conversation = Conversation(tokenizer, config.model.system_prompt)

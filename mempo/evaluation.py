@@ -17,6 +17,7 @@ from mempo.rollout import Progress, Rollout
 from mempo.trajectory import Task, Trajectory
 
 ContextName = Literal["memory", "full"]
+_TABLE_WIDTH = 110
 _PERCENT = ("exact_match", "f1", "f1_set")
 
 
@@ -157,6 +158,11 @@ def flat_entry(entries: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The first context mode's figures (memory, by default) with all modes under ``contexts``."""
     first = next(iter(entries))
     return {"context": first, **entries[first], "contexts": dict(entries)}
+
+
+def wide_console() -> Console:
+    """A console on which the table keeps its columns, also where there is no terminal."""
+    return Console(width=max(Console().width, _TABLE_WIDTH))
 
 
 def print_table(results: Mapping[str, Mapping[str, Mapping[str, Any]]], console: Console) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 
 from mempo.config import Config, ConfigError
 from mempo.conversation import Conversation
 from mempo.data.tasks import load_task_sets
 from mempo.engine import Engine
-from mempo.evaluation import evaluate, print_table
+from mempo.evaluation import evaluate, print_table, wide_console
 from mempo.models.loading import load_tokenizer
 from mempo.progress import progress_bar
 from mempo.prompts import load_template
@@ -57,7 +56,7 @@ def evaluate_model(config: Config) -> dict[str, Any]:
         engine.close()
     results = {f"{folder}/{context}": entry for context, entry in entries.items()}
     write_json(Path(config.run_dir) / "evaluation.json", results)
-    print_table({Path(folder).name: entries}, Console())
+    print_table({Path(folder).name: entries}, wide_console())
     return results
 
 

@@ -25,7 +25,7 @@ from mempo.cache import cached_folder, cached_path
 from mempo.config import Config, TrainerConfig
 from mempo.conversation import Conversation
 from mempo.data.demonstrations import generate_demonstrations
-from mempo.data.tasks import load_task_sets
+from mempo.data.tasks import TaskSets, load_task_sets
 from mempo.datamodule import RolloutDataModule
 from mempo.demonstration_tokens import TrainingText, encode_demonstration
 from mempo.loggers import build_logger
@@ -42,10 +42,11 @@ def train(config: Config) -> dict[str, float]:
     What the run leaves stands in ``config.run_dir``.
     """
     L.seed_everything(config.seed, workers=True, verbose=False)
+    tasks = load_task_sets(config)  # First: a fault in the data is told before minutes of training.
     start = supervised_start(config) if config.sft.enabled else start_folder(config)
     if config.stage == "sft":
         return {}
-    return reinforce(config, start)
+    return reinforce(config, start, tasks)
 
 
 def supervised_start(config: Config) -> str:
@@ -72,14 +73,13 @@ def supervised_start(config: Config) -> str:
 
 
 def reinforce(
-    config: Config, start: str, more_callbacks: Sequence[Callback] = ()
+    config: Config, start: str, tasks: TaskSets, more_callbacks: Sequence[Callback] = ()
 ) -> dict[str, float]:
     """The RL stage: rollouts, memory rewards, PPO updates, until ``trainer.max_epochs``.
 
     ``more_callbacks`` come after the run's own.
     """
     tokenizer = load_tokenizer(start)
-    tasks = load_task_sets(config)
     if tasks.skipped_rows:
         _say(f"{tasks.skipped_rows} malformed rows were left out (data.skip_bad_rows)")
     reference = load_policy(start, config) if config.loss.kl_coefficient > 0 else None

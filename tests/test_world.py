@@ -20,7 +20,7 @@ from mempo.data.world import (
     build_world_corpus,
     chain_question,
     generate_world,
-    name_split,
+    fact_split,
 )
 from mempo.retrieval import read_corpus
 
@@ -64,12 +64,14 @@ def test_seeds_and_sizes_change_the_world(world):
     assert generate_world(7, 400, "train").facts == world.facts
 
 
-def test_names_and_facts_of_the_splits_are_disjoint():
+def test_splits_share_names_but_no_fact():
     worlds = {split: generate_world(0, 3000, split) for split in SPLITS}
     for split, built in worlds.items():
-        assert {name_split(name) for name in built.kinds} == {split}
+        assert {
+            fact_split(fact.subject, fact.relation, fact.object) for fact in built.facts
+        } == {split}
     for one, two in (("train", "heldout"), ("train", "sft"), ("heldout", "sft")):
-        assert not set(worlds[one].kinds) & set(worlds[two].kinds)
+        assert set(worlds[one].kinds) & set(worlds[two].kinds)
         assert not {fact.sentence for fact in worlds[one].facts} & {
             fact.sentence for fact in worlds[two].facts
         }
@@ -106,12 +108,12 @@ def test_page_facts_stand_only_on_pages_beyond_the_short_text(world):
     for fact in world.facts:
         page = page_of[fact.subject]
         if fact.on_page:
-            assert page.text.index(fact.sentence) >= PAGE_FACT_OFFSET
+            assert page.text.index(fact.clause) >= PAGE_FACT_OFFSET
             assert fact.object not in page.text[:PAGE_FACT_OFFSET]
-            assert all(fact.sentence not in passage.text for passage in world.passages)
+            assert all(fact.clause not in passage.text for passage in world.passages)
         else:
-            assert fact.sentence in page.search_text
-            assert fact.sentence in page.text
+            assert fact.clause in page.search_text
+            assert fact.clause in page.text
 
 
 @pytest.mark.parametrize(("share", "relations"), [(0.0, 0), (0.25, 2), (0.5, 4), (1.0, 8)])
@@ -120,9 +122,9 @@ def test_the_share_of_page_facts(share, relations):
     assert len({fact.relation for fact in built.facts if fact.on_page}) == relations
     for document in built.documents:
         for fact in built.facts_of(document.title):
-            assert document.text.count(fact.sentence) == 1
-            assert (fact.sentence in document.search_text) != fact.on_page
-            assert not fact.on_page or document.text.index(fact.sentence) >= PAGE_FACT_OFFSET
+            assert document.text.count(fact.clause) == 1
+            assert (fact.clause in document.search_text) != fact.on_page
+            assert not fact.on_page or document.text.index(fact.clause) >= PAGE_FACT_OFFSET
 
 
 def test_texts_are_compact(world):
@@ -230,9 +232,11 @@ def test_long_names_come_only_when_short_ones_run_out():
     assert {len(name.split()) for name in large.kinds} == {2, 3}
 
 
-def test_relations_have_one_wording_each():
-    for field in ("sentence", "phrase", "question", "note"):
-        texts = {getattr(relation, field) for relation in RELATIONS}
-        assert len(texts) == len(RELATIONS)
-        assert all(text.count("{s}") == 1 for text in texts)
+def test_relations_have_one_noun_each():
+    assert len({relation.noun for relation in RELATIONS}) == len(RELATIONS)
+    author = RELATION["author"]
+    assert author.sentence("Iron Swan", "Ann Bel") == "The author of Iron Swan is Ann Bel."
+    assert author.question("Iron Swan") == "Who is the author of Iron Swan?"
+    assert author.query("Iron Swan") == "author of Iron Swan"
+    assert author.note("Iron Swan", "Ann Bel") == "Iron Swan author Ann Bel."
     assert sorted(PAGE_ORDER) == sorted(RELATION)

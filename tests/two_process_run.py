@@ -29,6 +29,7 @@ class SaveWeights(pl.Callback):
 
 def main(run_dir: str, cache_dir: str) -> None:
     quiet_libraries()
+    from mempo.data.tasks import load_task_sets
     from mempo.training import reinforce, supervised_start
 
     config = compose(
@@ -45,7 +46,8 @@ def main(run_dir: str, cache_dir: str) -> None:
         ],
         run_dir=run_dir,
     )
-    reinforce(config, supervised_start(config), [SaveWeights(Path(run_dir))])
+    start = supervised_start(config)
+    reinforce(config, start, load_task_sets(config), [SaveWeights(Path(run_dir))])
 
 
 if __name__ == "__main__":

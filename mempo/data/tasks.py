@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mempo.config import Config, require_path
+from mempo.config import Config, ConfigError, require_path
 from mempo.data.compose import compose_objectives
 from mempo.data.local import load_local_tasks, split_heldout
 from mempo.data.world import generate_world
@@ -30,7 +30,14 @@ class TaskSets:
 
 def load_task_sets(config: Config) -> TaskSets:
     """Builds the task sets. Raises ``DataError`` or ``ConfigError`` that say what to change."""
-    return _world(config) if config.data.format == "world" else _local(config)
+    sets = _world(config) if config.data.format == "world" else _local(config)
+    count = config.rollout.tasks_per_epoch
+    if count > len(sets.train):
+        raise ConfigError(
+            f"rollout.tasks_per_epoch={count}, but there are only {len(sets.train)} training tasks: "
+            "lower it, or give more questions"
+        )
+    return sets
 
 
 def _world(config: Config) -> TaskSets:

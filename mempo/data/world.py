@@ -1,8 +1,9 @@
 """A generated country: its people, companies, places and works, and questions about them.
 
-Which name has which fact is random in each world, so nothing can be learnt by heart, and the
-names of the splits differ: a name of the training world never stands in the held-out one. Short
-names (two words) come first; longer ones are used only when a large world runs out of them.
+Which name has which fact is random in each world, so nothing can be learnt by heart. The splits
+share names but no fact: every possible fact belongs to one split, so what was true in training is
+false in a held-out world. Names have two words; longer ones come only when a large world runs out
+of them.
 
 Everything follows from ``(seed, passages, split)``, on every machine and in every process.
 """
@@ -240,13 +241,13 @@ def generate_world(seed: int, passages: int, split: str, page_fact_share: float 
         raise ValueError(f"passages={passages}: a world needs at least 40")
     rng = random.Random(f"{split}/{seed}/world/{passages}")
     by_kind = {
-        kind: tuple(_draw_names(kind, count, split, rng))
+        kind: tuple(_draw_names(kind, count, rng))
         for kind, count in _kind_counts(passages).items()
     }
     page_relations = frozenset(PAGE_ORDER[: round(page_fact_share * len(RELATIONS))])
     kinds: dict[str, Kind] = {name: kind for kind, members in by_kind.items() for name in members}
     facts_of = {
-        name: tuple(_draw_facts(name, kind, by_kind, page_relations, rng))
+        name: tuple(_draw_facts(name, kind, by_kind, split, page_relations, rng))
         for name, kind in kinds.items()
     }
     order = list(kinds)
@@ -266,9 +267,10 @@ def generate_world(seed: int, passages: int, split: str, page_fact_share: float 
     )
 
 
-def name_split(name: str) -> str:
-    """The split that a whole name belongs to."""
-    return SPLITS[zlib.crc32(name.encode()) % len(SPLITS)]
+def fact_split(subject: str, relation: str, object_: str) -> str:
+    """The split that a possible fact belongs to; no world of another split holds it."""
+    key = f"{subject}/{relation}/{object_}"
+    return SPLITS[zlib.crc32(key.encode()) % len(SPLITS)]
 
 
 def _kind_counts(passages: int) -> dict[Kind, int]:
@@ -277,11 +279,11 @@ def _kind_counts(passages: int) -> dict[Kind, int]:
     return counts
 
 
-def _draw_names(kind: Kind, count: int, split: str, rng: random.Random) -> Iterator[str]:
+def _draw_names(kind: Kind, count: int, rng: random.Random) -> Iterator[str]:
     """``count`` different names, from as few words as will do: names share them, worlds of one
     size use the same ones, and a small model sees each often."""
     used = dict.fromkeys(_NAME_FORMS[kind][0])
-    size = max(12, math.ceil(2.2 * math.sqrt(count)), 6 * count // min(len(p) for p in used))
+    size = max(8, math.ceil(1.5 * math.sqrt(count)), 6 * count // min(len(p) for p in used))
     pools = {pool: pool[:size] for pool in used}
     taken: set[str] = set()
     for form in _NAME_FORMS[kind]:
@@ -289,7 +291,7 @@ def _draw_names(kind: Kind, count: int, split: str, rng: random.Random) -> Itera
         while len(taken) < count and misses < _MISSES:
             parts = [rng.choice(pools[pool]) for pool in form]
             name = " ".join(parts)
-            if name in taken or len(set(parts)) < len(parts) or name_split(name) != split:
+            if name in taken or len(set(parts)) < len(parts):
                 misses += 1
                 continue
             misses = 0
@@ -303,25 +305,33 @@ def _draw_facts(
     name: str,
     kind: Kind,
     by_kind: Mapping[Kind, Sequence[str]],
+    split: str,
     page_relations: frozenset[str],
     rng: random.Random,
 ) -> Iterator[Fact]:
     for relation in RELATIONS:
         if relation.subject == kind:
-            yield _draw_fact(name, relation, by_kind, relation.name in page_relations, rng)
+            on_page = relation.name in page_relations
+            yield from _draw_fact(name, relation, by_kind, split, on_page, rng)
 
 
 def _draw_fact(
     name: str,
     relation: Relation,
     by_kind: Mapping[Kind, Sequence[str]],
+    split: str,
     on_page: bool,
     rng: random.Random,
-) -> Fact:
-    other = rng.choice(by_kind[relation.object])
-    while other == name:
+) -> Iterator[Fact]:
+    """A fact of this split: the same subject and relation have another object in another split.
+
+    Where a very small world holds no object that the split allows, there is no such fact.
+    """
+    for _ in range(_MISSES):
         other = rng.choice(by_kind[relation.object])
-    return Fact(name, relation.name, other, on_page, relation.sentence(name, other))
+        if other != name and fact_split(name, relation.name, other) == split:
+            yield Fact(name, relation.name, other, on_page, relation.sentence(name, other))
+            return
 
 
 def _document(

@@ -17,6 +17,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from mempo.config import ArchitectureConfig
+from mempo.models.induction import fits, wire_induction_head
 
 _TAGS = ("mem", "think", "search", "access", "answer", "information")
 _PAD, _END = "<|pad|>", "<|end|>"
@@ -29,6 +30,7 @@ _CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 _INITIAL_STD = 0.02
+_ROPE_THETA = 1.0e6
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
@@ -72,6 +74,7 @@ def build_tiny_model(
                 num_key_value_heads=architecture.num_key_value_heads,
                 max_position_embeddings=architecture.max_position_embeddings,
                 tie_word_embeddings=architecture.tie_word_embeddings,
+                rope_parameters={"rope_type": "default", "rope_theta": _ROPE_THETA},
                 eos_token_id=tokenizer.eos_token_id,
                 pad_token_id=tokenizer.pad_token_id,
                 bos_token_id=None,
@@ -79,6 +82,8 @@ def build_tiny_model(
             )
         )
         _compose_space_embeddings(model, tokenizer)
+        if fits(model):
+            wire_induction_head(model)
     return model
 
 
