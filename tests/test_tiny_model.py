@@ -118,3 +118,26 @@ def test_the_same_seed_gives_the_same_model(tokenizer: PreTrainedTokenizerFast) 
     assert first.config.vocab_size == len(tokenizer)
     assert first.config.eos_token_id == tokenizer.eos_token_id
     assert all(parameter.dtype == torch.float32 for parameter in first.parameters())
+
+
+def test_the_tiny_model_starts_with_an_induction_head():
+    """Before any training, the second word of a name that stood before is likelier than chance."""
+    architecture = ArchitectureConfig(
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        vocab_size=400,
+    )
+    tokenizer = train_tokenizer(TEXTS, 400)
+    model = build_tiny_model(architecture, tokenizer, seed=0)
+    generator = torch.Generator().manual_seed(0)
+    names = torch.randint(20, len(tokenizer), (16, 8, 2), generator=generator)
+    order = torch.randint(0, 8, (16, 30), generator=generator)
+    ids = torch.gather(names, 1, order[:, :, None].expand(-1, -1, 2)).reshape(16, 60)
+    with torch.no_grad():
+        logits = model(ids).logits
+    logprobs = logits.log_softmax(-1)[:, :-1].gather(-1, ids[:, 1:, None]).squeeze(-1)
+    first_words, second_words = -logprobs[:, 1::2].mean(), -logprobs[:, 40::2].mean()
+    assert second_words < first_words - 1.0

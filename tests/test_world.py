@@ -67,9 +67,9 @@ def test_seeds_and_sizes_change_the_world(world):
 def test_splits_share_names_but_no_fact():
     worlds = {split: generate_world(0, 3000, split) for split in SPLITS}
     for split, built in worlds.items():
-        assert {
-            fact_split(fact.subject, fact.relation, fact.object) for fact in built.facts
-        } == {split}
+        assert {fact_split(fact.subject, fact.relation, fact.object) for fact in built.facts} == {
+            split
+        }
     for one, two in (("train", "heldout"), ("train", "sft"), ("heldout", "sft")):
         assert set(worlds[one].kinds) & set(worlds[two].kinds)
         assert not {fact.sentence for fact in worlds[one].facts} & {

@@ -241,8 +241,7 @@ def generate_world(seed: int, passages: int, split: str, page_fact_share: float 
         raise ValueError(f"passages={passages}: a world needs at least 40")
     rng = random.Random(f"{split}/{seed}/world/{passages}")
     by_kind = {
-        kind: tuple(_draw_names(kind, count, rng))
-        for kind, count in _kind_counts(passages).items()
+        kind: tuple(_draw_names(kind, count, rng)) for kind, count in _kind_counts(passages).items()
     }
     page_relations = frozenset(PAGE_ORDER[: round(page_fact_share * len(RELATIONS))])
     kinds: dict[str, Kind] = {name: kind for kind, members in by_kind.items() for name in members}
