@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-
 from mempo.config import Config, ConfigError
 from mempo.conversation import Conversation
 from mempo.data.tasks import load_task_sets

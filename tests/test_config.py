@@ -91,7 +91,9 @@ def test_both_programs_have_the_same_groups_and_settings() -> None:
 @pytest.mark.parametrize("experiment", GROUPS["experiment"])
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_experiment_composes_and_loads(program: str, experiment: str) -> None:
-    compose(program, [f"experiment={experiment}"])
+    # An experiment on one's own data takes the two files from the command line.
+    files = ["data.questions=q.jsonl", "data.corpus=c.jsonl"]
+    compose(program, [f"experiment={experiment}", *files])
 
 
 @pytest.mark.parametrize("model", GROUPS["model"])

@@ -78,7 +78,7 @@ def test_the_answer_is_reached_by_following_the_chain_with_the_tools(share):
         assert parsed[-1].argument == task.gold
         assert len(rounds) > max(task.metadata["hops"])
         actions.update(p.action for p in parsed)
-        seen = " ".join(r.observation for r in rounds[:-1])
+        seen = "\n".join(r.observation for r in rounds[:-1])
         for fact in (fact for chain in task_chains(task) for fact in chain):
             assert fact.is_told_in(seen)
     if share == 0.0:
@@ -98,7 +98,7 @@ def test_a_search_that_misses_is_followed_by_opening_the_page():
             if len(rounds) == 3:
                 fallbacks += 1
                 (chain,) = task_chains(task)
-                assert rounds[1].rest.endswith(f"<access>{chain[0].subject}</access>")
+                assert rounds[1].rest.endswith(f"<access> {chain[0].subject}</access>")
                 assert rounds[1].memory == f"<mem> {EMPTY_MEMORY}</mem>"
     assert fallbacks
 

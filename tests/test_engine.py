@@ -83,7 +83,7 @@ def trainer_logprobs(
 
 def assert_engine_agrees(engine: Engine, model: torch.nn.Module, temperature: float) -> None:
     # Prompts that share their beginning, so that cached prefixes are in play.
-    prompts = [list(range(10, 60)), list(range(10, 60)) + [70, 71], list(range(10, 58)) + [90]]
+    prompts = [[*range(10, 60)], [*range(10, 60), 70, 71], [*range(10, 58), 90]]
     for prompt, generation in zip(
         prompts, generate(engine, prompts, Sampling(temperature)), strict=True
     ):

@@ -34,8 +34,8 @@ def load_task_sets(config: Config) -> TaskSets:
     count = config.rollout.tasks_per_epoch
     if count > len(sets.train):
         raise ConfigError(
-            f"rollout.tasks_per_epoch={count}, but there are only {len(sets.train)} training tasks: "
-            "lower it, or give more questions"
+            f"rollout.tasks_per_epoch={count}, but there are only {len(sets.train)} training "
+            "tasks: lower it, or give more questions"
         )
     return sets
 

@@ -212,8 +212,8 @@ class World:
 def chain_question(chain: Sequence[Fact]) -> str:
     """The question that a chain of facts answers.
 
-    "What is the birthplace of the founder of Amber Works?" for a company's founder and that person's
-    birthplace.
+    "What is the birthplace of the founder of Amber Works?" for a company's founder and that
+    person's birthplace.
     """
     subject = chain[0].subject
     for fact in chain[:-1]:
