@@ -24,5 +24,7 @@ def quiet_libraries() -> None:
     logging.getLogger(lightning.pytorch.__name__).setLevel(logging.ERROR)
     logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", message=r".*does not have many workers.*")
+    # Lightning calls a deprecated function of torch's tree utilities.
+    warnings.filterwarnings("ignore", message=r".*LeafSpec.*")
     # transformers draws a bar for every weight file, also for a folder of one.
     transformers_logging.disable_progress_bar()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -67,9 +67,9 @@ def supervised_start(config: Config) -> str:
         _say(f"supervised start: {path} (from the cache)")
         return str(path)
     _say(f"supervised start: not in the cache, training it now ({config.sft.steps} steps)")
-    folder = cached_folder(config.cache_dir, "sft", key, lambda to: _fine_tune(config, base, to))
-    _say(f"supervised start: {folder}")
-    return str(folder)
+    _fine_tune(config, base, lambda write: cached_folder(config.cache_dir, "sft", key, write))
+    _say(f"supervised start: {path}")
+    return str(path)
 
 
 def reinforce(
@@ -125,8 +125,9 @@ def _callbacks(config: Config, tokenizer: Any) -> list[Callback]:
     return wanted
 
 
-def _fine_tune(config: Config, base: str, folder: Path) -> None:
-    """Trains on demonstrations and writes a Hugging Face folder."""
+def _fine_tune(config: Config, base: str, keep: Callable[[Callable[[Path], None]], Path]) -> None:
+    """Trains on demonstrations, on every process; the first one hands what writes the Hugging Face
+    folder to ``keep``, and the others wait until it is there."""
     tokenizer = load_tokenizer(base)
     texts = _demonstration_texts(config, tokenizer)
     module = SftModule(load_policy(base, config), config.sft)
@@ -138,8 +139,14 @@ def _fine_tune(config: Config, base: str, folder: Path) -> None:
         enable_checkpointing=False,
     )
     trainer.fit(module, datamodule=SftDataModule(texts, config.sft))
-    cast(Any, module.model).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+
+    def write(folder: Path) -> None:
+        cast(Any, module.model).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+    if trainer.is_global_zero:
+        keep(write)
+    trainer.strategy.barrier()
 
 
 def _demonstration_texts(config: Config, tokenizer: Any) -> list[TrainingText]:

@@ -29,7 +29,7 @@ def run_program(program: str, *overrides: str, expect: int = 0) -> str:
         env={**os.environ, "WANDB_MODE": "offline"},
     )
     assert done.returncode == expect, done.stdout[-4000:] + done.stderr[-4000:]
-    return done.stdout + done.stderr
+    return done.stderr + done.stdout
 
 
 def read_lines(path: Path) -> list[dict]:
@@ -122,7 +122,7 @@ def test_two_processes_use_every_trajectory_once_and_stay_equal(
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     trajectories = read_lines(tmp_path / "trajectories.jsonl")
     assert len(trajectories) == 2 * 3 * 4  # epochs, tasks, group
-    keys = Counter((line["epoch"], line["task"]["id"], line["sample"]) for line in trajectories)
+    keys = Counter((line["epoch"], line["task"], line["sample"]) for line in trajectories)
     assert set(keys.values()) == {1}
     assert {line["epoch"] for line in read_lines(tmp_path / "metrics.jsonl")} == {0, 1}
     for epoch in (0, 1):
