@@ -164,7 +164,7 @@ def test_variants_of_the_algorithm() -> None:
 
 
 def test_model_files_choose_a_fitting_learning_rate_and_overrides_win() -> None:
-    assert compose("train", ["model=tiny"]).optimizer.learning_rate == 3e-4
+    assert compose("train", ["model=tiny"]).optimizer.learning_rate == 1e-4
     assert compose("train", ["model=qwen2_5_7b"]).optimizer.learning_rate == 1e-6
     assert compose("train", ["model=qwen2_5_7b"]).sft.learning_rate == 1e-5
     chosen = compose("train", ["model=tiny", "optimizer=default", "optimizer.learning_rate=0.5"])
