@@ -27,4 +27,4 @@ def quiet_libraries() -> None:
     # Lightning calls a deprecated function of torch's tree utilities.
     warnings.filterwarnings("ignore", message=r".*LeafSpec.*")
     # transformers draws a bar for every weight file, also for a folder of one.
-    transformers_logging.disable_progress_bar()
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]

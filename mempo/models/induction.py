@@ -31,7 +31,7 @@ def fits(model: Any) -> bool:
     """Whether the circuit can be wired: two layers, and heads half as wide as the model."""
     config = model.config
     head = config.hidden_size // config.num_attention_heads
-    return config.num_hidden_layers >= 2 and 2 * head == config.hidden_size
+    return bool(config.num_hidden_layers >= 2 and 2 * head == config.hidden_size)
 
 
 @torch.no_grad()
@@ -50,8 +50,8 @@ def wire_induction_head(model: Any) -> None:
 
 def _frequencies(model: Any, head: int) -> torch.Tensor:
     """Angle per position of each rotary pair, [head / 2]."""
-    theta = model.config.rope_parameters["rope_theta"]
-    return theta ** (-torch.arange(0, head, 2, dtype=torch.float32) / head)
+    theta = float(model.config.rope_parameters["rope_theta"])
+    return torch.tensor(theta).pow(-torch.arange(0, head, 2, dtype=torch.float32) / head)
 
 
 def _wire_previous_token(
