@@ -6,6 +6,7 @@ plain Llama model, so that the folder can be trained and opened by vLLM.
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,16 @@ def load_packaged_smollm2() -> tuple[Any, Any]:
     """
     file = _gguf_file()
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-    model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype="float32")
-    if hasattr(model.config, "quantization_config"):
-        del model.config.quantization_config
+    quantized = AutoModelForCausalLM.from_pretrained(
+        file.parent, gguf_file=file.name, dtype="float32"
+    )
+    # A model loaded from GGUF stays marked as quantized and cannot be saved: copy it into one that
+    # never was.
+    config = copy.deepcopy(quantized.config)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    model = type(quantized)(config)
+    model.load_state_dict(quantized.state_dict())
     return model, tokenizer
 
 
