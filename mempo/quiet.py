@@ -26,5 +26,9 @@ def quiet_libraries() -> None:
     warnings.filterwarnings("ignore", message=r".*does not have many workers.*")
     # Lightning calls a deprecated function of torch's tree utilities.
     warnings.filterwarnings("ignore", message=r".*LeafSpec.*")
+    # Models come in eval mode; the modules switch them to training themselves.
+    warnings.filterwarnings("ignore", message=r".*in eval mode at the start of training.*")
+    # Batches are moved by the modules, on purpose.
+    warnings.filterwarnings("ignore", message=r".*overridden `transfer_batch_to_device`.*")
     # transformers draws a bar for every weight file, also for a folder of one.
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]

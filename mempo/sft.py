@@ -97,6 +97,10 @@ class SftModule(L.LightningModule):
         self.config = config
         self._step_loss = 0.0
 
+    def on_train_start(self) -> None:
+        # Models that transformers loads are in eval mode, which turns gradient checkpointing off.
+        self.model.train()
+
     def training_step(self, batch: SftBatch, batch_idx: int) -> None:
         logprobs = token_logprobs(
             self.model, batch.ids, batch.attention_mask, batch.trained
