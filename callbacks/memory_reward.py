@@ -43,7 +43,7 @@ class MemoryRewardCallback(pl.Callback):
         source.phase_seconds["scoring"] = time.monotonic() - start
 
     def _score(self, trainer: pl.Trainer, model: Any, trajectories: Sequence[Trajectory]) -> None:
-        rows = len(self.scorer.rows(trajectories))
+        rows = self.scorer.row_count(trajectories)
         shown = self.config.callbacks.progress_bars and trainer.is_global_zero
         with progress_bar(f"scoring {trainer.current_epoch}", rows, enabled=shown) as bar:
             self.scorer.score(model, trajectories, bar.advance)

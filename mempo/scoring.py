@@ -145,6 +145,15 @@ class MemoryScorer:
                 ]
                 self._write(scored, pairs, trajectory)
 
+    def row_count(self, trajectories: Sequence[Trajectory]) -> int:
+        """How many rows ``score`` will report, without building them."""
+        return sum(
+            2
+            * len(gold_texts(trajectory.task, self.config.gold))
+            * len([*trajectory.scored_rounds()])
+            for trajectory in trajectories
+        )
+
     def rows(self, trajectories: Sequence[Trajectory]) -> list[_Row]:
         """Two rows for each scored round and gold text: full history and memory context."""
         rows: list[_Row] = []

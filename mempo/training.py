@@ -57,7 +57,7 @@ def supervised_start(config: Config) -> str:
         "sft": config.sft,
         "model": config.model,
         "world": config.data.world,
-        "objectives": _world_objectives(config),
+        "objectives": config.data.objectives,
         "retriever": config.retriever,
         "scoring": [config.scoring.filler, config.scoring.answer_template],
         "observation": config.rollout.max_observation_tokens,
@@ -162,17 +162,13 @@ def _demonstration_texts(config: Config, tokenizer: Any) -> list[TrainingText]:
                 config.sft,
                 config.data.world,
                 config.retriever,
-                _world_objectives(config),
+                config.data.objectives,
                 count,
                 config.sft.seed,
                 progress=lambda done: bar.advance(),
                 scoring=config.scoring,
             )
         ]
-
-
-def _world_objectives(config: Config) -> int:
-    return config.data.objectives
 
 
 def _trainer_arguments(config: Config) -> dict[str, Any]:
