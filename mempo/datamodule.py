@@ -25,9 +25,7 @@ from mempo.gather import gather_objects
 from mempo.generation import Sampling
 from mempo.loss import aggregation_weights
 from mempo.progress import progress_bar
-from mempo.prompts import load_template
 from mempo.rollout import Rollout, derive_seed
-from mempo.tools import ToolBox
 from mempo.trajectory import Task, Trajectory
 
 
@@ -104,15 +102,8 @@ class RolloutDataModule(L.LightningDataModule):
         """The agent loop over this rank's engine."""
         if self._engine is None:
             raise RuntimeError("the engine is not built yet: call setup first")
-        retriever = self.config.retriever
-        return Rollout(
-            self._engine,
-            self.conversation,
-            ToolBox(self.tasks.retrievers, retriever),
-            load_template(self.config.model.prompt_template),
-            self.config.reward.metric,
-            retriever.workers,
-            retriever.max_tool_error_rate,
+        return Rollout.from_config(
+            self.config, self._engine, self.conversation, self.tasks.retrievers
         )
 
     def sync_weights(self) -> None:

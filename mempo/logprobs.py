@@ -1,19 +1,24 @@
 """Log-probabilities of given tokens under a causal language model.
 
-The output layer runs only at the positions that are asked for. It does so inside the module's own
-forward pass (a hook picks the hidden states that reach it), so that sharded and wrapped modules
-work.
+The output layer runs only at the positions that are asked for, in chunks: no tensor of the size
+[tokens, vocabulary] exists beyond one chunk, and the backward pass computes each chunk again. All
+of it happens inside the module's own forward pass (the output layer is replaced while it runs), so
+that sharded and wrapped modules work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+CHUNK_ELEMENTS = 2**25
+"""Logits that exist at one time: 128 MiB in float32."""
 
 
 @dataclass(frozen=True)
@@ -51,43 +56,90 @@ def token_logprobs(
         # take part in it.
         rows = torch.zeros(1, dtype=torch.long, device=ids.device)
         columns = rows + ids.shape[1] - 1
-    with _output_layer_at(model, rows, columns - 1):
-        logits = model(
+    targets = ids[rows, columns]
+
+    def statistics(head: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
+        """What stands in for the logits: [N, 2], log-probability and entropy."""
+        picked = hidden[rows, columns - 1]  # (N, H)
+        return _in_chunks(head, picked, targets, temperature, with_entropy)
+
+    with _output_layer_as(model, statistics):
+        values = model(
             input_ids=ids,
             attention_mask=attention_mask,
             position_ids=(attention_mask.cumsum(-1) - 1).clamp(min=0),
             use_cache=False,
-        ).logits.float()  # (N, V)
-    if temperature != 1.0:
-        logits = logits / temperature
-    normalizer = logits.logsumexp(-1)  # (N,)
-    chosen = logits.gather(-1, ids[rows, columns].unsqueeze(-1)).squeeze(-1) - normalizer
-    entropy = None
-    if with_entropy:
-        entropy = normalizer - (logits.softmax(-1) * logits).sum(-1)
+        ).logits  # (N, 2)
+    chosen, entropy = values.unbind(-1)
     if nothing_wanted:
         nothing = torch.ones_like(chosen, dtype=torch.bool)
         chosen = chosen.masked_fill(nothing, 0.0)
-        entropy = None if entropy is None else entropy.masked_fill(nothing, 0.0)
+        entropy = entropy.masked_fill(nothing, 0.0)
     return TokenLogProbs(
         _placed(chosen, rows, columns, ids.shape),
-        None if entropy is None else _placed(entropy, rows, columns, ids.shape),
+        _placed(entropy, rows, columns, ids.shape) if with_entropy else None,
     )
 
 
+def _in_chunks(
+    head: Callable[[Tensor], Tensor],
+    hidden: Tensor,
+    targets: Tensor,
+    temperature: float,
+    with_entropy: bool,
+) -> Tensor:
+    """Log-probability and entropy of every target, [N, 2] in float32, a chunk of ``hidden`` [N, H]
+    at a time."""
+
+    def chunk_statistics(states: Tensor, chosen: Tensor) -> Tensor:
+        logits = head(states).float()  # (n, V)
+        if temperature != 1.0:
+            logits = logits / temperature
+        normalizer = logits.logsumexp(-1)
+        logprobs = logits.gather(-1, chosen.unsqueeze(-1)).squeeze(-1) - normalizer
+        entropy = torch.zeros_like(logprobs)
+        if with_entropy:
+            entropy = normalizer - (logits.softmax(-1) * logits).sum(-1)
+        return torch.stack([logprobs, entropy], dim=-1)
+
+    with torch.no_grad():
+        vocabulary = head(hidden[:1]).shape[-1]
+    size = max(1, CHUNK_ELEMENTS // vocabulary)
+    if len(targets) <= size:
+        return chunk_statistics(hidden, targets)
+    parts: list[Tensor] = []
+    for states, chosen in zip(torch.split(hidden, size), torch.split(targets, size), strict=True):
+        if torch.is_grad_enabled():
+            parts.append(checkpoint(chunk_statistics, states, chosen, use_reentrant=False))
+        else:
+            parts.append(chunk_statistics(states, chosen))
+    return torch.cat(parts)
+
+
 @contextmanager
-def _output_layer_at(model: Any, rows: Tensor, positions: Tensor) -> Iterator[None]:
-    """Within the block, the output layer sees the hidden states ``[rows, positions]`` only, and
-    the model's logits are [N, V] instead of [B, T, V]."""
+def _output_layer_as(
+    model: Any, function: Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]
+) -> Iterator[None]:
+    """Within the block the output layer returns ``function(its own forward, hidden states)``.
 
-    def pick(module: Any, arguments: tuple[Tensor, ...]) -> tuple[Tensor]:
-        return (arguments[0][rows, positions],)
-
-    handle = model.get_output_embeddings().register_forward_pre_hook(pick)
+    Raises ``NotImplementedError`` for models that change the logits after the output layer.
+    """
+    for name in ("final_logit_softcapping", "logits_scaling", "logit_scale"):
+        value = getattr(getattr(model, "config", None), name, None)
+        if value not in (None, 1, 1.0):
+            raise NotImplementedError(
+                f"{type(model).__name__} changes its logits after the output layer "
+                f"({name}={value}), which is not supported: use another model"
+            )
+    head = model.get_output_embeddings()
+    own, replaced = head.forward, "forward" in vars(head)
+    head.forward = lambda hidden: function(own, hidden)
     try:
         yield
     finally:
-        handle.remove()
+        del head.forward
+        if replaced:
+            head.forward = own
 
 
 def _placed(values: Tensor, rows: Tensor, columns: Tensor, shape: torch.Size) -> Tensor:

@@ -15,10 +15,24 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from mempo.batches import Batch
-from mempo.config import Config
+from mempo.config import Config, OptimizerConfig
 from mempo.gather import gather_objects
 from mempo.logprobs import token_logprobs
 from mempo.loss import NonFiniteTokenError, policy_loss
+
+
+def learning_rate_factor(settings: OptimizerConfig, step: int, steps: int) -> float:
+    """The learning rate of optimizer step ``step`` (from 0) of ``steps``, as a share of the peak.
+
+    It rises linearly over ``warmup_epochs``; with ``decay=linear`` it then falls in equal parts, so
+    that a step after the last would have 0.
+    """
+    warmup = settings.warmup_epochs * settings.updates_per_epoch
+    if step < warmup:
+        return (step + 1) / (warmup + 1)
+    if settings.decay == "none":
+        return 1.0
+    return max(0.0, (steps - step) / max(steps - warmup, 1))
 
 
 class MemPOModule(L.LightningModule):
@@ -138,9 +152,11 @@ class MemPOModule(L.LightningModule):
             betas=settings.betas,
             weight_decay=settings.weight_decay,
         )
-        warmup = settings.warmup_epochs * settings.updates_per_epoch
         schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda step: min(1.0, (step + 1) / (warmup + 1))
+            optimizer,
+            lambda step: learning_rate_factor(
+                settings, step, self.config.trainer.max_epochs * settings.updates_per_epoch
+            ),
         )
         return {"optimizer": optimizer, "lr_scheduler": schedule}
 

@@ -126,15 +126,6 @@ def trajectory_broken_rules(texts: Sequence[str]) -> list[int]:
     return sorted(broken)
 
 
-def trajectory_format_valid(rounds: Sequence[ParsedRound]) -> bool:
-    """True when no round breaks a rule and the trajectory keeps rule 7.
-
-    ``rounds`` are all rounds of one trajectory, in order. A trajectory without an answer breaks
-    rule 7, and so does one without rounds.
-    """
-    return _ends_with_only_answer(rounds) and not any(r.broken_rules for r in rounds)
-
-
 def token_kinds(offsets: Sequence[tuple[int, int]], parsed: ParsedRound) -> list[SpanKind]:
     """The kind of each token: that of the span that holds the token's first character.
 

@@ -15,9 +15,12 @@ from dataclasses import dataclass
 import jinja2
 
 from mempo.agent import Agent, AgentSettings, GenerationRequest
+from mempo.config import Config
 from mempo.conversation import Conversation
 from mempo.generation import GenerationEngine, Sampling
+from mempo.prompts import load_template
 from mempo.protocol import trajectory_broken_rules
+from mempo.retrieval.base import Retriever
 from mempo.rewards import outcome_reward, score_answer
 from mempo.tools import ErrorRate, ToolBox, ToolResult
 from mempo.trajectory import Task, Trajectory
@@ -70,6 +73,25 @@ class Rollout:
         self.reward_metric = reward_metric
         self.tool_workers = tool_workers
         self.max_tool_error_rate = max_tool_error_rate
+
+    @classmethod
+    def from_config(
+        cls,
+        config: Config,
+        engine: GenerationEngine,
+        conversation: Conversation,
+        retrievers: Mapping[str, Retriever],
+    ) -> Rollout:
+        """The rollout that a configuration describes, for training and for evaluation."""
+        return cls(
+            engine,
+            conversation,
+            ToolBox(retrievers, config.retriever),
+            load_template(config.model.prompt_template),
+            config.reward.metric,
+            config.retriever.workers,
+            config.retriever.max_tool_error_rate,
+        )
 
     def collect(
         self,

@@ -178,14 +178,20 @@ class MemoryScorer:
         self, model: Any, rows: list[_Row], progress: Callable[[int], None]
     ) -> list[Tensor]:
         """Log-probabilities of each row's scored text, on the CPU, [len(text)]."""
-        order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
+        # The trajectories of a group often begin alike, and short memories repeat: equal rows are
+        # computed once.
+        alike: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
+        for index, row in enumerate(rows):
+            alike.setdefault((row.context, row.text.ids), []).append(index)
+        groups = sorted(alike.values(), key=lambda group: len(rows[group[0]]))
         results: list[Tensor | None] = [None] * len(rows)
-        batches = _token_batches(order, rows, self.config.batch_tokens)
+        batches = _token_batches(groups, rows, self.config.batch_tokens)
         for batch in batches:
-            logprobs = _padded_logprobs(model, [rows[index] for index in batch])
-            for index, logp in zip(batch, logprobs, strict=True):
-                results[index] = logp
-            progress(len(batch))
+            logprobs = _padded_logprobs(model, [rows[group[0]] for group in batch])
+            for group, logp in zip(batch, logprobs, strict=True):
+                for index in group:
+                    results[index] = logp
+            progress(sum(map(len, batch)))
         for _ in range(self._batches_on_every_rank(len(batches)) - len(batches)):
             _empty_forward(model)
         return [logp for logp in results if logp is not None]
@@ -221,15 +227,15 @@ class MemoryScorer:
         scored.memory_reward = best[1] - best[0]
 
 
-def _token_batches(order: list[int], rows: list[_Row], budget: int) -> list[list[int]]:
-    """Groups row indices, sorted by length, so that each padded batch has at most ``budget``
-    tokens (or one row)."""
-    batches: list[list[int]] = []
-    for index in order:
-        if batches and (len(batches[-1]) + 1) * len(rows[index]) <= budget:
-            batches[-1].append(index)
+def _token_batches(groups: list[list[int]], rows: list[_Row], budget: int) -> list[list[list[int]]]:
+    """Batches of groups of equal rows, sorted by length, so that each padded batch, one row for
+    each group, has at most ``budget`` tokens (or one row)."""
+    batches: list[list[list[int]]] = []
+    for group in groups:
+        if batches and (len(batches[-1]) + 1) * len(rows[group[0]]) <= budget:
+            batches[-1].append(group)
         else:
-            batches.append([index])
+            batches.append([group])
     return batches
 
 

@@ -12,10 +12,8 @@ from mempo.engine import Engine
 from mempo.evaluation import evaluate, print_table, wide_console
 from mempo.models.loading import load_tokenizer
 from mempo.progress import progress_bar
-from mempo.prompts import load_template
 from mempo.rollout import Rollout
 from mempo.run_files import write_json
-from mempo.tools import ToolBox
 
 
 def evaluate_model(config: Config) -> dict[str, Any]:
@@ -26,19 +24,11 @@ def evaluate_model(config: Config) -> dict[str, Any]:
     folder = model_folder(config.evaluation.model_path)
     tokenizer = load_tokenizer(folder)
     tasks = load_task_sets(config)
-    settings, retriever = config.evaluation, config.retriever
+    settings = config.evaluation
     conversation = Conversation(tokenizer, config.model.system_prompt)
     engine = Engine(folder, config.engine, config.model.dtype, conversation.end_ids)
     try:
-        rollout = Rollout(
-            engine,
-            conversation,
-            ToolBox(tasks.retrievers, retriever),
-            load_template(config.model.prompt_template),
-            config.reward.metric,
-            retriever.workers,
-            retriever.max_tool_error_rate,
-        )
+        rollout = Rollout.from_config(config, engine, conversation, tasks.retrievers)
         count = len(tasks.heldout)
         count = count if settings.tasks is None else min(settings.tasks, count)
         total = count * len(settings.contexts)

@@ -201,11 +201,6 @@ def make_inert(text: str) -> str:
     return _MARK.sub(r"(\1)", _TAG.sub(r"(\1\2\3)", text))
 
 
-def wrap_information(text: str) -> str:
-    """An observation as it stands in the context; cut ``text`` to its budget before."""
-    return f"<information>{text}</information>"
-
-
 def _plain(text: str, failed: bool = False, error: str | None = None) -> ToolResult:
     return ToolResult(text, text, failed, error)
 

@@ -17,6 +17,7 @@ from callbacks.held_out_evaluation import HeldOutEvaluationCallback
 from callbacks.memory_distributions import MemoryDistributionsCallback
 from callbacks.memory_reward import MemoryRewardCallback
 from callbacks.metrics_file import MetricsFileCallback
+from callbacks.mismatch_warning import MismatchWarningCallback
 from callbacks.saved_model import SavedModelCallback
 from callbacks.supervised_progress import SupervisedProgressCallback
 from callbacks.trajectories_file import TrajectoriesFileCallback
@@ -106,6 +107,7 @@ def _callbacks(config: Config, tokenizer: Any) -> list[Callback]:
         MetricsFileCallback(config.run_dir, config.logger.log_every_epochs),
         TrajectoriesFileCallback(config.run_dir),
         EpochLineCallback(),
+        MismatchWarningCallback(config),
     ]
     if config.callbacks.memory_distributions:
         wanted.append(MemoryDistributionsCallback(config.logger.log_every_epochs))

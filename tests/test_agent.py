@@ -168,8 +168,8 @@ def test_response_budget_by_generation() -> None:
 
 
 @pytest.mark.parametrize("spare", [0, 1])
-def test_response_budget_by_an_observation(spare: int) -> None:
-    """trl 5521: nothing of an observation that does not fit enters the trajectory."""
+def test_trl_5521_response_budget_by_an_observation(spare: int) -> None:
+    """Nothing of an observation that does not fit enters the trajectory."""
     observation = make_conversation("tags").observation_ids(
         "<information>1. Ann: Ann was born in Rome.</information>"
     )
@@ -189,7 +189,7 @@ def test_equal_limits_end_the_trajectory_by_its_own() -> None:
 
 
 @pytest.mark.parametrize(("room", "requests"), [(-96, 0), (-4, 0), (0, 0), (4, 1)])
-def test_verl_4703_context_budget_of_the_prompt(room: int, requests: int) -> None:
+def test_verl_4703_prime_rl_1938_context_budget_of_the_prompt(room: int, requests: int) -> None:
     length = len(make_conversation("tags").prompt_ids(QUESTION))
     run = Run(["<think>" + "word " * 90], max_model_len=length + room)
     assert run.trajectory.ending == Ending.CONTEXT_BUDGET
@@ -276,8 +276,8 @@ def test_a_stop_inside_a_memory_at_the_round_limit() -> None:
     assert [r.text for r in run.trajectory.rounds] == [head, short]
 
 
-def test_a_token_that_runs_past_the_tag_is_cut() -> None:
-    """vllm 1973, 3672: the text ends with the stop, and the ids say the same text."""
+def test_vllm_1973_vllm_3672_a_token_that_runs_past_the_tag_is_cut() -> None:
+    """The text ends with the stop, and the ids say the same text."""
     conversation = make_conversation("merged")
     over = conversation.tokenizer.convert_tokens_to_ids("><")
     before = conversation.encode("<think>so</think><search>Ann</search")

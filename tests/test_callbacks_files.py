@@ -18,7 +18,9 @@ from torch.utils.data import DataLoader
 from callbacks.epoch_line import EpochLineCallback, epoch_line
 from callbacks.memory_distributions import MemoryDistributionsCallback, values_by_round
 from callbacks.metrics_file import MetricsFileCallback
+from callbacks.mismatch_warning import EXPECTED, MismatchWarningCallback
 from callbacks.trajectories_file import TrajectoriesFileCallback
+from mempo.cli import compose
 from mempo.config import WandbConfig
 from mempo.errors import MempoError
 from mempo.learning_curve import draw, main, read_curve
@@ -375,3 +377,29 @@ def test_folder_without_metrics_is_told(tmp_path: Path, capsys: pytest.CaptureFi
         main([str(tmp_path)])
     assert caught.value.code == 2
     assert "error:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("overrides", "dtype"),
+    [
+        ([], "float32"),
+        (["model.dtype=bfloat16"], "bfloat16"),
+        (["engine.dtype=bfloat16"], "bfloat16"),
+        (["engine.dtype=float32", "model.dtype=bfloat16"], "bfloat16"),
+    ],
+)
+def test_a_mismatch_beyond_the_precision_is_said_once(
+    overrides: list[str], dtype: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    callback = MismatchWarningCallback(compose("train", overrides))
+    assert callback.dtype == dtype
+    limit = EXPECTED[dtype]
+    trainer = cast(Any, SimpleNamespace(is_global_zero=True, current_epoch=4))
+    for mismatch in (None, limit, 2 * limit, 3 * limit):
+        metrics = {} if mismatch is None else {"engine/mismatch_mean": mismatch}
+        callback.on_train_epoch_end(trainer, cast(Any, SimpleNamespace(epoch_metrics=metrics)))
+        printed = capsys.readouterr().out
+        assert printed.startswith("warning: in epoch 5") == (mismatch == 2 * limit)
+        if printed:
+            assert f"differ by {2 * limit:.2g} on average" in printed
+            assert "engine.dtype" in printed

@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from mempo.cli import CONF_DIR, compose, compose_tree, friendly_errors, to_config
 from mempo.config import Config, ConfigError
 from mempo.errors import MempoError
+from mempo.policy import learning_rate_factor
 
 PROGRAMS = ("train", "evaluate")
 
@@ -164,7 +165,7 @@ def test_variants_of_the_algorithm() -> None:
 
 
 def test_model_files_choose_a_fitting_learning_rate_and_overrides_win() -> None:
-    assert compose("train", ["model=tiny"]).optimizer.learning_rate == 1e-4
+    assert compose("train", ["model=tiny"]).optimizer.learning_rate == 3e-4
     assert compose("train", ["model=qwen2_5_7b"]).optimizer.learning_rate == 1e-6
     assert compose("train", ["model=qwen2_5_7b"]).sft.learning_rate == 1e-5
     chosen = compose("train", ["model=tiny", "optimizer=default", "optimizer.learning_rate=0.5"])
@@ -285,3 +286,20 @@ def test_help_explains_the_program_and_lists_groups(tmp_path: Path) -> None:
             assert f"{group}: {', '.join(options)}" in result.stdout
         for word in ("MemPO", "usage:", "examples", "main settings", "run_dir"):
             assert word in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("overrides", "factors"),
+    [
+        ([], [1.0, 1.0, 1.0, 1.0, 1.0]),
+        (["optimizer.warmup_epochs=2"], [1 / 3, 2 / 3, 1.0, 1.0, 1.0]),
+        (["optimizer.decay=linear"], [1.0, 0.8, 0.6, 0.4, 0.2]),
+        (["optimizer.decay=linear", "optimizer.warmup_epochs=1"], [0.5, 1.0, 0.75, 0.5, 0.25]),
+        (["optimizer.decay=linear", "optimizer.warmup_epochs=9"], [0.1, 0.2, 0.3, 0.4, 0.5]),
+    ],
+)
+def test_learning_rate_by_step(overrides: list[str], factors: list[float]) -> None:
+    settings = compose("train", ["model=qwen2_5_0_5b", *overrides]).optimizer
+    found = [learning_rate_factor(settings, step, 5) for step in range(5)]
+    assert found == pytest.approx(factors)
+    assert learning_rate_factor(settings, 50, 5) in (0.0, 1.0)

@@ -17,6 +17,7 @@ from mempo.engine import Engine, EngineError
 from mempo.generation import Generation, Sampling
 from mempo.logprobs import token_logprobs
 from mempo.models.tiny import build_tiny_model, train_tokenizer
+from mempo.rollout import derive_seed
 
 TEXTS = [
     "<think>I need the founder.</think><search>founder of Amber Works</search>",
@@ -31,6 +32,19 @@ ARCHITECTURE = ArchitectureConfig(
     vocab_size=400,
     max_position_embeddings=256,
 )
+
+
+RANDOM_STATES: dict[str, list[object]] = {}
+"""Before and after the engine was built."""
+
+
+def random_states() -> list[object]:
+    numpy_state = np.random.get_state()
+    return [
+        random.getstate(),
+        list(map(str, numpy_state)),
+        torch.get_rng_state().tolist(),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +62,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def engine(folder: Path) -> Iterator[Engine]:
-    states = random.getstate(), np.random.get_state()[1].copy(), torch.get_rng_state()
+    RANDOM_STATES["before"] = random_states()
     built = Engine(str(folder), EngineConfig(max_num_seqs=8))
-    # vllm 11953: building an engine reseeds its process.
-    assert random.getstate() == states[0]
-    assert (np.random.get_state()[1] == states[1]).all()
-    assert torch.equal(torch.get_rng_state(), states[2])
+    RANDOM_STATES["after"] = random_states()
     yield built
     built.close()
     built.close()
@@ -92,7 +103,7 @@ def assert_engine_agrees(engine: Engine, model: torch.nn.Module, temperature: fl
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_nemo_rl_3497_engine_equals_trainer_before_and_after_a_sync(
+def test_nemo_rl_3497_skyrl_2246_engine_equals_trainer_before_and_after_a_sync(
     engine: Engine, folder: Path, temperature: float
 ) -> None:
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
@@ -102,7 +113,7 @@ def test_nemo_rl_3497_engine_equals_trainer_before_and_after_a_sync(
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.05)
-    # skyrl 2246: the prompts' prefixes are cached from the old weights.
+    # The prompts' prefixes are cached from the old weights.
     engine.sync((name, value.detach()) for name, value in model.named_parameters())
     assert_engine_agrees(engine, model, temperature)
 
@@ -114,6 +125,44 @@ def test_tied_output_layer_follows_the_embedding(engine: Engine, folder: Path) -
         model.get_input_embeddings().weight.mul_(3.0)
     engine.sync((name, value.detach()) for name, value in model.named_parameters())
     assert_engine_agrees(engine, model, 1.0)
+
+
+def test_vllm_11953_building_an_engine_leaves_random_states_alone(engine: Engine) -> None:
+    assert RANDOM_STATES["before"] == RANDOM_STATES["after"]
+
+
+def test_verl_5179_two_ranks_sample_different_texts(engine: Engine) -> None:
+    """One prompt, the seeds that the rollout derives for two ranks."""
+    texts = []
+    for rank in (0, 1):
+        seed = derive_seed(0, 0, rank, "task", 0, 1)
+        engine.submit(str(rank), list(range(10, 40)), 30, seed, Sampling())
+        while engine.has_unfinished():
+            texts += [generation.ids for generation in engine.step()]
+    assert texts[0] != texts[1]
+
+
+def test_vllm_29341_no_wake_without_weights(
+    engine: Engine, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no way to wake the engine but a sync, and nothing is sampled before it."""
+    public = {name for name in dir(Engine) if not name.startswith("_")}
+    assert public == {"submit", "step", "has_unfinished", "abort_all", "sync", "sleep", "close"}
+    order: list[str] = []
+    rpc = engine._llm.collective_rpc
+    monkeypatch.setattr(engine._llm, "wake_up", lambda: order.append("wake"))
+    monkeypatch.setattr(
+        engine._llm,
+        "collective_rpc",
+        lambda method, **arguments: (order.append(method), rpc(method, **arguments))[1],
+    )
+    monkeypatch.setattr(engine, "_asleep", True)  # as after sleep() on a GPU
+    with pytest.raises(EngineError, match="asleep: sync the weights"):
+        engine.submit("early", [20] * 10, 5, 0, Sampling())
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    engine.sync((name, value.detach()) for name, value in model.named_parameters())
+    assert order == ["wake", "reload_weights"]
+    assert len(generate(engine, [[20] * 10], Sampling())) == 1
 
 
 def test_seeds_decide_what_is_sampled(engine: Engine) -> None:
@@ -135,7 +184,7 @@ def test_vllm_12284_failed_cache_reset_stops(
         engine.sync(weights)
 
 
-def test_verl_4703_requests_beyond_the_context(engine: Engine) -> None:
+def test_verl_4703_prime_rl_1938_requests_beyond_the_context(engine: Engine) -> None:
     limit = engine.max_model_len
     assert limit == ARCHITECTURE.max_position_embeddings
     for length, tokens in ((limit - 96, 96), (limit - 4, 4)):

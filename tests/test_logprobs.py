@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from mempo.logprobs import token_logprobs
 
+ROOT = Path(__file__).resolve().parent.parent
 VOCABULARY = 60
 ROWS = ([3, 14, 15, 9, 26, 5, 35], [8, 9, 7, 9], [2, 7])
 WANTED = ([2, 3, 6], [1], [])
@@ -56,8 +60,10 @@ def distributions(model: Any, row: list[int], temperature: float) -> Tensor:
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_against_a_plain_log_softmax(model: Any, side: str, temperature: float) -> None:
-    """trl 3029, 4873: the sampling temperature belongs to the log-probabilities."""
+def test_trl_3029_trl_4873_against_a_plain_log_softmax(
+    model: Any, side: str, temperature: float
+) -> None:
+    """The sampling temperature belongs to the log-probabilities."""
     ids, attention, wanted, columns = padded(side)
     with torch.no_grad():
         result = token_logprobs(model, ids, attention, wanted, temperature, with_entropy=True)
@@ -83,7 +89,12 @@ def test_temperature_changes_the_numbers(model: Any) -> None:
     assert float((plain.logprobs - cooler.logprobs).abs().max()) > 0.01
 
 
-def test_gradient_equals_that_of_a_plain_log_softmax(model: Any) -> None:
+@pytest.mark.parametrize("chunk", [1, 2, 10_000])
+def test_trl_4975_gradient_equals_that_of_a_plain_log_softmax(
+    model: Any, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wanted tokens have holes between them, and none of the others is trained."""
+    monkeypatch.setattr("mempo.logprobs.CHUNK_ELEMENTS", chunk * VOCABULARY)
     ids, attention, wanted, _ = padded("left")
     model.zero_grad()
     token_logprobs(model, ids, attention, wanted).logprobs.sum().backward()
@@ -128,4 +139,49 @@ def test_the_first_token_has_no_logprob(model: Any) -> None:
     ids, attention, wanted, _ = padded("right")
     wanted[1, 0] = True
     with pytest.raises(ValueError, match="nothing precedes it"):
+        token_logprobs(model, ids, attention, wanted)
+
+
+@pytest.mark.parametrize("chunk", [1, 3])
+def test_chunks_change_nothing(model: Any, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids, attention, wanted, _ = padded("right")
+    whole = token_logprobs(model, ids, attention, wanted, 0.7, with_entropy=True)
+    monkeypatch.setattr("mempo.logprobs.CHUNK_ELEMENTS", chunk * VOCABULARY)
+    parts = token_logprobs(model, ids, attention, wanted, 0.7, with_entropy=True)
+    torch.testing.assert_close(parts.logprobs, whole.logprobs)
+    torch.testing.assert_close(parts.entropy, whole.entropy)
+    assert parts.logprobs.requires_grad
+
+
+def test_slime_1951_nemo_rl_2871_peak_memory_is_bounded() -> None:
+    """16,000 tokens, vocabulary 150,000: all logits in float32 would be 9.6 GB, and their gradient
+    as much again. Peak memory is read in a process of its own."""
+    program = """
+import resource, torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+from mempo.logprobs import token_logprobs
+model = Qwen2ForCausalLM(Qwen2Config(vocab_size=150_000, hidden_size=8, intermediate_size=8,
+    num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1))
+ids = torch.randint(0, 150_000, (64, 251))
+wanted = torch.ones_like(ids, dtype=torch.bool)
+wanted[:, 0] = False
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+token_logprobs(model, ids, torch.ones_like(ids), wanted).logprobs.sum().backward()
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(int(wanted.sum()), after - before)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    tokens, kibibytes = map(int, done.stdout.split())
+    assert tokens == 16_000
+    assert kibibytes < 1.5 * 2**20
+
+
+def test_models_that_change_their_logits_are_refused(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model.config, "final_logit_softcapping", 30.0, raising=False)
+    ids, attention, wanted, _ = padded("right")
+    with pytest.raises(NotImplementedError, match=r"final_logit_softcapping=30\.0"):
         token_logprobs(model, ids, attention, wanted)

@@ -283,6 +283,25 @@ def test_gold_best_takes_the_alias_of_the_full_context_for_both(model: Any) -> N
         assert trajectory.rounds[number - 1].p_mem == pytest.approx(best[1], abs=1e-5)
 
 
+def test_equal_rows_are_computed_once(model: Any) -> None:
+    """Trajectories of a group that begin alike, or whose memories are the same."""
+    config = ScoringConfig(batch_tokens=1)  # one row in each batch
+    counter = Fixed(lambda length, index: 0.5)
+    done: list[int] = []
+    scorer = MemoryScorer(make_tokenizer("tags"), config)
+    scorer.score(counter, [make_trajectory() for _ in range(3)], done.append)
+    assert counter.calls == 4
+    assert done == [3] * 4
+    alone, first, second = make_trajectory(), make_trajectory(), make_trajectory()
+    MemoryScorer(make_tokenizer("tags"), ScoringConfig()).score(model, [alone])
+    MemoryScorer(make_tokenizer("tags"), ScoringConfig()).score(model, [first, second])
+    for number in (1, 2):
+        expected = alone.rounds[number].p_full, alone.rounds[number].p_mem
+        for other in (first, second):
+            found = other.rounds[number].p_full, other.rounds[number].p_mem
+            assert found == pytest.approx(expected, abs=1e-6)
+
+
 def test_ranks_with_fewer_batches_run_empty_ones() -> None:
     tokenizer = make_tokenizer("tags")
     asked: list[int] = []

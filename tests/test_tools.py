@@ -135,7 +135,7 @@ def test_failures_of_the_retriever_become_observations(action, error, texts):
 
 
 @pytest.mark.parametrize("action", ["search", "access"])
-def test_a_retriever_that_never_answers_times_out(action):
+def test_ai_agent_book_238_a_retriever_that_never_answers_times_out(action):
     wait = threading.Event()
     fake = FakeRetriever(wait=wait)
     start = time.monotonic()
@@ -164,7 +164,7 @@ def test_unknown_tools_and_corpora():
         ToolBox({"other": FakeRetriever()}, RetrieverConfig()).session(TASK)
 
 
-def test_python_source_as_a_query_stays_text():  # verl 6542
+def test_verl_6542_python_source_as_a_query_stays_text():
     source = "__import__('os').environ.update(MEMPO_EVAL='1'); [c for c in ().__class__.__mro__]"
     fake = FakeRetriever()
     for action in ("search", "access"):
@@ -240,10 +240,6 @@ def test_a_title_that_was_made_inert_opens_its_page():
     assert tool.call("access", "(answer) song").text == "(answer) song: A song."
 
 
-def test_wrap_information():
-    assert tools.wrap_information("a\nb") == "<information>a\nb</information>"
-
-
 GOOD, OWN, BAD = (
     ToolResult("x", "x"),
     ToolResult("x", "x", failed=True),
@@ -251,7 +247,7 @@ GOOD, OWN, BAD = (
 )
 
 
-def test_half_of_all_calls_fail_and_the_run_stops():  # KnowAgent 8
+def test_knowagent_8_half_of_all_calls_fail_and_the_run_stops():
     rate = ErrorRate(0.2)
     for number in range(31):
         rate.record(BAD if number % 2 else GOOD)

@@ -109,7 +109,7 @@ def test_torchtitan_3602_two_evaluations_give_one_table(
     assert tables[0] == {f"{folder}/model/{context}": entry for context, entry in after.items()}
 
 
-def test_two_processes_use_every_trajectory_once_and_stay_equal(
+def test_lightning_20404_two_uneven_processes_use_every_trajectory_once_and_stay_equal(
     run: tuple[Path, str], cache: Path, tmp_path: Path
 ) -> None:
     done = subprocess.run(
@@ -135,6 +135,28 @@ def test_two_processes_use_every_trajectory_once_and_stay_equal(
     before = torch.load(tmp_path / "weights-0-0.pt", weights_only=True)
     after = torch.load(tmp_path / "weights-1-0.pt", weights_only=True)
     assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+def test_lightning_9502_lightning_21492_a_resumed_run_collects_each_epoch_once(
+    run: tuple[Path, str], cache: Path, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "resume_run.py"), str(tmp_path), str(cache)],
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_SECONDS,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == [0, 1]
+    assert [line["epoch"] for line in read_lines(tmp_path / "metrics.jsonl")] == [0, 1]
+    counts = Counter(line["epoch"] for line in read_lines(tmp_path / "trajectories.jsonl"))
+    assert counts == {0: 8, 1: 8}
+    states = [
+        torch.load(path, weights_only=True, map_location="cpu")
+        for path in (tmp_path / "checkpoints").glob("last*.ckpt")
+    ]
+    assert max(state["epoch"] for state in states) == 1
 
 
 def test_an_interrupt_leaves_finished_epochs_readable(

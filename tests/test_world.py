@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
@@ -131,7 +132,8 @@ def test_texts_are_compact(world):
     passages = [f"{passage.title} {passage.text}".split() for passage in world.passages]
     pages = [document.text.split() for document in world.documents]
     assert 8 <= sum(map(len, passages)) / len(passages) <= 15
-    assert 20 <= sum(map(len, pages)) / len(pages) <= 40
+    assert 14 <= sum(map(len, pages)) / len(pages) <= 30
+    assert all(len(document.text) >= PAGE_FACT_OFFSET for document in world.documents)
 
 
 @pytest.mark.parametrize("hops", [1, 2, 3, 4])
@@ -226,10 +228,22 @@ def test_the_corpus_can_be_written_and_read_again(world, tmp_path):
 
 
 def test_long_names_come_only_when_short_ones_run_out():
-    assert all(len(name.split()) == 2 for name in generate_world(0, 2000, "train").kinds)
+    small = generate_world(0, 200, "train").kinds
+    for kind, words in (("place", 1), ("person", 2), ("company", 2), ("work", 2)):
+        assert {len(name.split()) for name in small if small[name] == kind} == {words}
+    medium = generate_world(0, 2000, "train").kinds
+    assert {len(name.split()) for name in medium} == {1, 2}
     large = generate_world(0, 20_000, "train")
     assert len(large.kinds) == 20_000
-    assert {len(name.split()) for name in large.kinds} == {2, 3}
+    assert {len(name.split()) for name in large.kinds} == {1, 2, 3}
+
+
+def test_distractors_share_words_with_other_names():
+    kinds = generate_world(0, 200, "train").kinds
+    for kind in ("person", "company", "work"):
+        words = Counter(word for name in kinds if kinds[name] == kind for word in name.split())
+        shared = sum(count for count in words.values() if count > 1)
+        assert shared >= 0.8 * sum(words.values())
 
 
 def test_relations_have_one_noun_each():

@@ -114,7 +114,7 @@ class Oracle:
             action, argument = (
                 ("access", wanted.subject) if opens else ("search", relation.query(wanted.subject))
             )
-            rest = f"<think>I need the {relation.noun}.</think><{action}> {argument}</{action}>"
+            rest = f"<think>Need {relation.noun}.</think><{action}> {argument}</{action}>"
             observation = session.call(action, argument).text
             rounds.append(OracleRound(memory, rest, observation, known))
             searched = (searched if full_history else frozenset()) | (

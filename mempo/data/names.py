@@ -103,3 +103,10 @@ COMPANY_HEADS: Final = _words(
     Shipping Paper Clocks Radio
     """
 )
+
+WORK_HEADS: Final = _words(
+    """
+    Ballad Chronicle Sonata Elegy Letters Tales Waltz Fable Hymn Legend Memoir Parade Rhapsody
+    Saga Serenade Verses
+    """
+)

@@ -2,8 +2,8 @@
 
 Which name has which fact is random in each world, so nothing can be learnt by heart. The splits
 share names but no fact: every possible fact belongs to one split, so what was true in training is
-false in a held-out world. Names have two words; longer ones come only when a large world runs out
-of them.
+false in a held-out world. Names have two words, places one; longer ones come only when a large
+world runs out of them.
 
 Everything follows from ``(seed, passages, split)``, on every machine and in every process.
 """
@@ -49,18 +49,19 @@ _NAME_FORMS: Final[dict[Kind, tuple[tuple[tuple[str, ...], ...], ...]]] = {
         (names.TITLE_WORDS, names.TITLE_WORDS, names.COMPANY_HEADS),
     ),
     "place": (
+        (names.PLACE_WORDS,),
         (names.PLACE_PREFIXES, names.PLACE_WORDS),
         (names.PLACE_PREFIXES, names.PLACE_WORDS, names.PLACE_WORDS),
     ),
     "work": (
-        (names.TITLE_WORDS, names.TITLE_WORDS),
-        (names.TITLE_WORDS, names.TITLE_WORDS, names.TITLE_WORDS),
+        (names.TITLE_WORDS, names.WORK_HEADS),
+        (names.TITLE_WORDS, names.TITLE_WORDS, names.WORK_HEADS),
     ),
 }
 _LINE_NUMBER: Final = re.compile(r"^\d+\. ")
+_NAMES_PER_WORD: Final = 3
 _MISSES: Final = 60  # refused names in a row before longer names are tried
 _ATTEMPTS: Final = 200  # refused chains or tasks in a row before the world counts as too small
-_DETAIL_SENTENCES: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,16 +280,14 @@ def _kind_counts(passages: int) -> dict[Kind, int]:
 
 
 def _draw_names(kind: Kind, count: int, rng: random.Random) -> Iterator[str]:
-    """``count`` different names, from as few words as will do: names share them, worlds of one
-    size use the same ones, and a small model sees each often."""
-    used = dict.fromkeys(_NAME_FORMS[kind][0])
-    size = max(8, math.ceil(1.5 * math.sqrt(count)), 6 * count // min(len(p) for p in used))
-    pools = {pool: pool[:size] for pool in used}
+    """``count`` different names of as few words as will do. In names of two words each word is
+    shared by about three names of the kind; worlds of one size use the same words."""
     taken: set[str] = set()
     for form in _NAME_FORMS[kind]:
+        size = count if len(form) == 1 else max(8, math.ceil(count / _NAMES_PER_WORD))
         misses = 0
         while len(taken) < count and misses < _MISSES:
-            parts = [rng.choice(pools[pool]) for pool in form]
+            parts = [rng.choice(pool[:size]) for pool in form]
             name = " ".join(parts)
             if name in taken or len(set(parts)) < len(parts):
                 misses += 1
@@ -337,22 +336,20 @@ def _document(
     key: str, name: str, kind: Kind, facts: Sequence[Fact], rng: random.Random
 ) -> Document:
     """Passage: an introduction and the facts that search shows, about the title's entity. Page:
-    those, then details, with the page's own facts between the details."""
+    those, then details, then the page's own facts."""
     shown = [fact.clause for fact in facts if not fact.on_page]
     passage = ", ".join([rng.choice(INTRODUCTIONS[kind]), *shown]) + "."
     details = rng.sample(DETAILS[kind], len(DETAILS[kind]))
     text = passage
     used = 0
-    while used < _DETAIL_SENTENCES - 1 or len(text) < PAGE_FACT_OFFSET:
+    while used == 0 or len(text) < PAGE_FACT_OFFSET:
         text = f"{text} {details[used]}"
         used += 1
-    closing = details[used : max(used, _DETAIL_SENTENCES)]
     hidden = [f"Further: {fact.clause}." for fact in facts if fact.on_page]
-    ending = [*hidden, *closing]
     return Document(
         id=key,
         title=name,
-        text=" ".join([text, *ending]),
+        text=" ".join([text, *hidden]),
         url=f"https://world.invalid/{name.replace(' ', '_')}",
         passage=passage,
     )

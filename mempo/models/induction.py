@@ -28,28 +28,34 @@ _LONGEST_DISTANCE = 400.0
 
 
 def fits(model: Any) -> bool:
-    """Whether the circuit can be wired: two layers, and heads half as wide as the model."""
+    """Whether the circuit can be wired: two layers, and an even number of heads, all with their
+    own keys and values, so that half of a layer's heads carry half of the model's width."""
     config = model.config
-    head = config.hidden_size // config.num_attention_heads
-    return bool(config.num_hidden_layers >= 2 and 2 * head == config.hidden_size)
+    return bool(
+        config.num_hidden_layers >= 2
+        and config.num_attention_heads % 2 == 0
+        and config.num_key_value_heads == config.num_attention_heads
+    )
 
 
 @torch.no_grad()
 def wire_induction_head(model: Any) -> None:
-    """Overwrites the first head of the first two layers, the embedding's second half and the final
-    norm's gain. Call it on a freshly initialized Qwen2 model for which ``fits`` is true."""
+    """Overwrites the first half of the heads in the first two layers, the embedding's second half
+    and the final norm's gain. Call it on a freshly initialized Qwen2 model for which ``fits`` is
+    true."""
     half = model.config.hidden_size // 2
     embedding = model.get_input_embeddings().weight  # (V, H)
     embedding[:, half:] = 0.0
     scale = float(embedding[:, :half].std())
-    frequencies = _frequencies(model, half)
+    frequencies = _frequencies(model)
     _wire_previous_token(model.model.layers[0].self_attn, frequencies, half, scale)
     _wire_match_and_copy(model.model.layers[1].self_attn, frequencies, half, scale)
     model.model.norm.weight.fill_(_FINAL_GAIN)
 
 
-def _frequencies(model: Any, head: int) -> torch.Tensor:
-    """Angle per position of each rotary pair, [head / 2]."""
+def _frequencies(model: Any) -> torch.Tensor:
+    """Angle per position of each rotary pair of a head, [head / 2]."""
+    head = model.config.hidden_size // model.config.num_attention_heads
     theta = float(model.config.rope_parameters["rope_theta"])
     return torch.tensor(theta).pow(-torch.arange(0, head, 2, dtype=torch.float32) / head)
 
@@ -59,15 +65,16 @@ def _wire_previous_token(
 ) -> None:
     """Attends one position back: constant queries and keys whose rotary angles differ by one
     step. Moves the content there into the second half of the residual stream."""
-    pairs = half // 2
-    query, key = torch.zeros(half), torch.zeros(half)
+    pairs = len(frequencies)
+    query, key = torch.zeros(2 * pairs), torch.zeros(2 * pairs)
     for pair in range(min(_PREVIOUS_PAIRS, pairs)):
         angle = float(frequencies[pair])
         query[pair] = _PREVIOUS_SHARPNESS
         key[pair] = _PREVIOUS_SHARPNESS * math.cos(angle)
         key[pair + pairs] = _PREVIOUS_SHARPNESS * math.sin(angle)
-    attention.q_proj.bias[:half] = query
-    attention.k_proj.bias[:half] = key
+    heads = half // (2 * pairs)
+    attention.q_proj.bias[:half] = query.repeat(heads)
+    attention.k_proj.bias[:half] = key.repeat(heads)
     attention.q_proj.weight[:half] = 0.0
     attention.k_proj.weight[:half] = 0.0
     identity = torch.eye(half)
@@ -83,14 +90,17 @@ def _wire_match_and_copy(
     attention: Any, frequencies: torch.Tensor, half: int, scale: float
 ) -> None:
     """Matches the current content with what preceded earlier positions, on the rotary pairs that
-    turn little over a trajectory, and copies the content found."""
-    pairs = half // 2
+    turn little over a trajectory, and copies the content found. Each head matches another random
+    projection of the content and copies its own part."""
+    pairs = len(frequencies)
     slow = [pair for pair in range(pairs) if float(frequencies[pair]) * _LONGEST_DISTANCE < 1.0]
     rows = [*slow, *(pair + pairs for pair in slow)]
     matching = torch.zeros(half, half)
-    matching[rows] = torch.linalg.qr(torch.randn(half, half))[0][: len(rows)]
-    # score = gain² · |matching · content|² / sqrt(half), and every component is about 1
-    gain = math.sqrt(_MATCH_SCORE * math.sqrt(half) / len(rows))
+    for first in range(0, half, 2 * pairs):
+        projection = torch.linalg.qr(torch.randn(half, half))[0]
+        matching[[first + row for row in rows]] = projection[: len(rows)]
+    # score = gain^2 * |projection * content|^2 / sqrt(head), and every component is about 1
+    gain = math.sqrt(_MATCH_SCORE * math.sqrt(2 * pairs) / len(rows))
     empty = torch.zeros(half, half)
     attention.q_proj.weight[:half] = torch.cat([matching * gain, empty], dim=1)
     attention.k_proj.weight[:half] = torch.cat([empty, matching * gain], dim=1)

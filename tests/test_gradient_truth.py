@@ -1,0 +1,262 @@
+"""The gradient of the whole loss against an independent computation (sections 6 to 8).
+
+Left: the project's own road, from rewards of trajectories to the gradient of a float32 model, in
+micro-batches. Right: loops over single tokens in float64 that share no code with it and read the
+formulas off the specification.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from mempo.advantages import assign_advantages
+from mempo.batches import TrainingRow, collate, plan_micro_batches
+from mempo.cli import compose
+from mempo.config import Config
+from mempo.loss import aggregation_weights
+from mempo.policy import MemPOModule
+from mempo.trajectory import Objective, Round, SpanKind, Task, TokenSequence, Trajectory
+
+VOCABULARY = 31
+VARIANTS: dict[str, list[str]] = {
+    "mempo": ["algorithm=mempo"],
+    "mempo_reference": ["algorithm=mempo_reference"],
+    "mempo_paper": ["algorithm=mempo_paper"],
+    "grpo": ["algorithm=grpo"],
+    "pool by round": ["memory.pool=round"],
+    "no division": ["outcome.normalize_std=false", "memory.normalize_std=false"],
+    "outcome floor": ["outcome.std_floor=0.7", "memory.std_floor=0.2"],
+    "skip bad outcomes": ["memory.only_if_outcome_nonnegative=true", "memory.weight=0.6"],
+    "length penalty": ["memory.length_penalty=3.0"],
+    "narrow clip": ["loss.clip_low=0.02", "loss.clip_high=0.03", "loss.dual_clip=1.01"],
+    "k1": ["loss.kl_coefficient=0.3", "loss.kl_estimator=k1"],
+    "k2": ["loss.kl_coefficient=0.3", "loss.kl_estimator=k2"],
+    "k3": ["loss.kl_coefficient=0.3", "loss.kl_estimator=k3"],
+    "entropy": ["loss.entropy_coefficient=0.2"],
+    "importance": ["loss.importance_cap=1.05"],
+    "temperature": ["rollout.temperature=0.7"],
+    "memory context": ["rollout.context=memory"],
+    "memory context, more rounds more weight": [
+        "rollout.context=memory",
+        "loss.weight_grows_with_rounds=true",
+    ],
+    "memory context, trajectory mean": [
+        "rollout.context=memory",
+        "loss.aggregation=trajectory_mean",
+    ],
+}
+
+
+def make_model(seed: int) -> Any:
+    torch.manual_seed(seed)
+    return Qwen2ForCausalLM(  # type: ignore[no-untyped-call]
+        Qwen2Config(
+            vocab_size=VOCABULARY,
+            hidden_size=16,
+            intermediate_size=24,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            tie_word_embeddings=True,
+            initializer_range=0.3,
+        )
+    )
+
+
+def make_group(task: str, memory_context: bool, rng: random.Random) -> list[Trajectory]:
+    """Four trajectories of different rounds and lengths. ``old_logprobs`` and the engine's
+    log-probabilities lie near the model's own, so that ratios stand on both sides of the clip."""
+    group = []
+    for sample, rounds in enumerate([1, 2, 3, 4]):
+        made = Trajectory(Task(task, (Objective("q", ("g",)),)), 0, sample, prompt_length=3)
+        made.reward = rng.choice([0.0, 0.5, 1.0])
+        for number in range(1, rounds + 1):
+            if memory_context or number == 1:
+                made.sequences.append(TokenSequence())
+                made.sequences[-1].append_context([rng.randrange(VOCABULARY) for _ in range(3)])
+            sequence = made.sequences[-1]
+            start = len(sequence)
+            memory, other = (0 if number == 1 else rng.randint(2, 4)), rng.randint(1, 3)
+            kinds = [SpanKind.MEMORY] * memory + [SpanKind.OTHER] * other
+            ids = [rng.randrange(VOCABULARY) for _ in kinds]
+            sequence.append_policy(ids, [0.0] * len(ids), kinds)
+            made.rounds.append(
+                Round(
+                    number=number,
+                    sequence=len(made.sequences) - 1,
+                    snapshot_length=start,
+                    start=start,
+                    end=len(sequence),
+                    text="",
+                    memory_span=(start, start + memory) if memory else None,
+                    memory_reward=rng.uniform(-1, 1) if memory else None,
+                )
+            )
+            sequence.append_context([rng.randrange(VOCABULARY) for _ in range(rng.randint(0, 3))])
+        group.append(made)
+    return group
+
+
+def double_logprobs(model: Any, ids: Sequence[int], temperature: float) -> torch.Tensor:
+    """log-softmax of every position's next token in float64, [T - 1, V]."""
+    logits = model(input_ids=torch.tensor([list(ids)])).logits[0, :-1]
+    return torch.log_softmax(logits / temperature, dim=-1)
+
+
+def fill_logprobs(model: Any, groups: list[list[Trajectory]], temperature: float) -> None:
+    """Old and engine log-probabilities: the model's own, moved by up to 0.1."""
+    rng = random.Random(5)
+    for trajectory in (member for group in groups for member in group):
+        for sequence in trajectory.sequences:
+            with torch.no_grad():
+                table = double_logprobs(model, sequence.ids, temperature)
+            sequence.old_logprobs = [0.0] * len(sequence)
+            for position, is_policy in enumerate(sequence.mask):
+                if is_policy:
+                    own = float(table[position - 1, sequence.ids[position]])
+                    sequence.old_logprobs[position] = own + rng.uniform(-0.1, 0.1)
+                    sequence.logprobs[position] = own + rng.uniform(-0.1, 0.1)
+
+
+def zscores(values: list[float], floor: float, divide: bool) -> list[float]:
+    """Section 7, read off the page."""
+    if len(set(values)) <= 1:
+        return [0.0] * len(values)
+    mean = math.fsum(values) / len(values)
+    if not divide:
+        return [value - mean for value in values]
+    deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))
+    return [(value - mean) / (max(deviation, floor) + 1e-6) for value in values]
+
+
+def expected_gradient(
+    model: Any, reference: Any, groups: list[list[Trajectory]], config: Config
+) -> dict[str, torch.Tensor]:
+    """The gradient of section 8's loss in float64, token by token."""
+    loss_settings, memory, temperature = config.loss, config.memory, config.rollout.temperature
+    everyone = [member for group in groups for member in group]
+    tokens = [sum(sum(s.mask) for s in member.sequences) for member in everyone]
+    total = torch.zeros((), dtype=torch.float64)
+    for group in groups:
+        outcome = zscores(
+            [float(member.reward or 0.0) for member in group],
+            config.outcome.std_floor,
+            config.outcome.normalize_std,
+        )
+        pools: dict[int, list[tuple[int, int, float]]] = {}
+        for which, member in enumerate(group):
+            for index, entry in enumerate(member.rounds):
+                if entry.number == 1 or entry.memory_span is None:
+                    continue
+                first, last = entry.memory_span
+                value = float(entry.memory_reward or 0.0)
+                value -= memory.length_penalty * (last - first) / 100
+                key = entry.number if memory.pool == "round" else 0
+                pools.setdefault(key, []).append((which, index, value))
+        memory_part: dict[tuple[int, int], float] = {}
+        for pool in pools.values():
+            scores = zscores([v for _, _, v in pool], memory.std_floor, memory.normalize_std)
+            for (which, index, _), score in zip(pool, scores, strict=True):
+                if memory.only_if_outcome_nonnegative and outcome[which] < 0:
+                    score = 0.0
+                memory_part[which, index] = score
+        for which, member in enumerate(group):
+            own = tokens[everyone.index(member)]
+            per_trajectory = loss_settings.aggregation == "trajectory_mean" or (
+                config.rollout.context == "memory" and not loss_settings.weight_grows_with_rounds
+            )
+            share = 1 / (own * len(everyone)) if per_trajectory else 1 / sum(tokens)
+            for number, sequence in enumerate(member.sequences):
+                table = double_logprobs(model, sequence.ids, temperature)
+                with torch.no_grad():
+                    fixed = double_logprobs(reference, sequence.ids, temperature)
+                for position, is_policy in enumerate(sequence.mask):
+                    if not is_policy:
+                        continue
+                    advantage = outcome[which]
+                    for index, entry in enumerate(member.rounds):
+                        span = entry.memory_span
+                        if entry.sequence == number and span and span[0] <= position < span[1]:
+                            advantage += memory.weight * memory_part.get((which, index), 0.0)
+                    token = sequence.ids[position]
+                    logp = table[position - 1, token]
+                    assert sequence.old_logprobs is not None
+                    old = sequence.old_logprobs[position]
+                    ratio = torch.exp(logp - old)
+                    low, high = 1 - loss_settings.clip_low, 1 + loss_settings.clip_high
+                    term = -torch.minimum(ratio * advantage, ratio.clamp(low, high) * advantage)
+                    if advantage < 0:
+                        term = torch.minimum(
+                            term, torch.tensor(-loss_settings.dual_clip * advantage).double()
+                        )
+                    if loss_settings.importance_cap is not None:
+                        engine = sequence.logprobs[position]
+                        assert engine is not None
+                        term = term * min(math.exp(old - engine), loss_settings.importance_cap)
+                    d = fixed[position - 1, token] - logp
+                    kl = {"k1": -d, "k2": d**2 / 2, "k3": torch.exp(d) - d - 1}
+                    row = table[position - 1]
+                    entropy = -(row.exp() * row).sum()
+                    total = total + share * (
+                        term
+                        + loss_settings.kl_coefficient * kl[loss_settings.kl_estimator]
+                        - loss_settings.entropy_coefficient * entropy
+                    )
+    model.zero_grad()
+    total.backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters()}
+
+
+def own_gradient(
+    module: MemPOModule, groups: list[list[Trajectory]], config: Config, budget: int
+) -> dict[str, torch.Tensor]:
+    """The project's gradient: advantages, weights, micro-batches, loss, backward."""
+    everyone = [member for group in groups for member in group]
+    assign_advantages(everyone, config.outcome, config.memory)
+    weights = aggregation_weights(
+        [member.policy_tokens for member in everyone],
+        config.loss.aggregation,
+        equal_trajectories=config.rollout.context == "memory"
+        and not config.loss.weight_grows_with_rounds,
+    )
+    rows = [
+        TrainingRow(member, sequence, weight)
+        for member, weight in zip(everyone, weights, strict=True)
+        for sequence in member.sequences
+    ]
+    module.model.zero_grad()
+    batches = plan_micro_batches(rows, budget)
+    for number, batch in enumerate(batches):
+        loss, _ = module.loss(collate(batch, number == len(batches) - 1))
+        loss.backward()
+    return {
+        name: p.grad.clone() for name, p in module.model.named_parameters() if p.grad is not None
+    }
+
+
+@pytest.mark.parametrize("budget", [1, 90, 10_000])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_gradient_is_the_specifications(variant: str, budget: int) -> None:
+    config = compose("train", VARIANTS[variant])
+    rng = random.Random(11)
+    memory_context = config.rollout.context == "memory"
+    groups = [make_group(name, memory_context, rng) for name in ("a", "b")]
+    model, reference = make_model(0), make_model(1)
+    exact, exact_reference = copy.deepcopy(model).double(), copy.deepcopy(reference).double()
+    fill_logprobs(exact, groups, config.rollout.temperature)
+    expected = expected_gradient(exact, exact_reference, groups, config)
+    module = MemPOModule(model, config, reference if config.loss.kl_coefficient > 0 else None)
+    found = own_gradient(module, groups, config, budget)
+    assert found.keys() == expected.keys()
+    scale = max(float(value.abs().max()) for value in expected.values())
+    assert scale > 1e-3
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name].double(), value, rtol=2e-4, atol=2e-6 * scale)
