@@ -21,7 +21,7 @@ INSTALLED := $(VENV)/.installed-$(basename $(REQUIREMENTS))
 INSTALLED_DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install clean-install train evaluate test lint format typecheck clean
+.PHONY: help install clean-install train evaluate test test-long break-formulas lint format typecheck clean
 
 help:  ## list what there is
 	@echo "make TARGET [ARGS=\"...\"] [PYTHON=python3.11] [GPU=1]"
@@ -66,6 +66,12 @@ evaluate: $(INSTALLED)  ## evaluate; make evaluate ARGS="evaluation.model_path=r
 
 test: lint typecheck  ## lint, type check and run every test; make test ARGS="-k plan"
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-long: $(INSTALLED_DEV)  ## the property tests with 100,000 examples each (about an hour)
+	@MEMPO_HYPOTHESIS_EXAMPLES=100000 $(BIN)/python -m pytest -k property --timeout 7200 $(ARGS)
+
+break-formulas: $(INSTALLED_DEV)  ## break each formula once and list the tests that notice
+	@$(BIN)/python scripts/break_formulas.py $(ARGS)
 
 lint: $(INSTALLED_DEV)  ## check style and formatting
 	@$(BIN)/ruff check .

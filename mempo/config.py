@@ -202,7 +202,7 @@ class ScoringConfig:
     empty: Literal["one", "unfiltered"] = "unfiltered"
     mask: Literal["separate", "full"] = "separate"
     gold: Literal["first", "best"] = "first"
-    method: Literal["padded"] = "padded"
+    method: Literal["tree", "padded"] = "tree"
     enabled: bool = True
     filler: str = "I can answer now."
     answer_template: str = "\n<think>{filler}</think>\n<answer>\n{gold}\n</answer>"

@@ -56,20 +56,20 @@ def token_logprobs(
         # take part in it.
         rows = torch.zeros(1, dtype=torch.long, device=ids.device)
         columns = rows + ids.shape[1] - 1
-    targets = ids[rows, columns]
-
-    def statistics(head: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
-        """What stands in for the logits: [N, 2], log-probability and entropy."""
-        picked = hidden[rows, columns - 1]  # (N, H)
-        return _in_chunks(head, picked, targets, temperature, with_entropy)
-
-    with _output_layer_as(model, statistics):
-        values = model(
+    values = statistics_at(
+        model,
+        lambda: model(
             input_ids=ids,
             attention_mask=attention_mask,
             position_ids=(attention_mask.cumsum(-1) - 1).clamp(min=0),
             use_cache=False,
-        ).logits  # (N, 2)
+        ),
+        rows,
+        columns - 1,
+        ids[rows, columns],
+        temperature,
+        with_entropy,
+    )
     chosen, entropy = values.unbind(-1)
     if nothing_wanted:
         nothing = torch.ones_like(chosen, dtype=torch.bool)
@@ -79,6 +79,29 @@ def token_logprobs(
         _placed(chosen, rows, columns, ids.shape),
         _placed(entropy, rows, columns, ids.shape) if with_entropy else None,
     )
+
+
+def statistics_at(
+    model: Any,
+    forward: Callable[[], Any],
+    rows: Tensor,
+    positions: Tensor,
+    targets: Tensor,
+    temperature: float = 1.0,
+    with_entropy: bool = False,
+) -> Tensor:
+    """Log-probability and entropy of ``targets`` under the hidden states at ``[rows, positions]``.
+
+    ``forward`` runs the model once; its output layer sees these hidden states only. ``rows``,
+    ``positions``, ``targets``: [N]. Returns [N, 2] in float32; the entropy is 0 when not asked for.
+    """
+
+    def statistics(head: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
+        return _in_chunks(head, hidden[rows, positions], targets, temperature, with_entropy)
+
+    with _output_layer_as(model, statistics):
+        values: Tensor = forward().logits
+    return values
 
 
 def _in_chunks(

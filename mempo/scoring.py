@@ -8,6 +8,7 @@ snapshot before the round (P_full) and after the prompt followed by the round's 
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,8 +19,10 @@ from torch import Tensor
 
 from mempo.config import ScoringConfig
 from mempo.logprobs import token_logprobs
-from mempo.trajectory import Round, Task, Trajectory
+from mempo.trajectory import Round, Task, TokenSequence, Trajectory
+from mempo.tree_scoring import Branch, Tree, tree_logprobs, unsupported_reason
 
+_LOG = logging.getLogger(__name__)
 _MAX_ALIAS_COMBINATIONS = 16
 
 
@@ -33,16 +36,27 @@ class ScoredText:
 
 @dataclass(frozen=True)
 class _Row:
-    """One context followed by a scored text, and where its result goes."""
+    """One context followed by a scored text, and where its result goes.
+
+    The context is the first ``prefix`` tokens of ``sequence`` and then its ``own`` tokens: for a
+    snapshot its last token, for a memory context the memory after the prompt.
+    """
 
     round: Round
-    context: tuple[int, ...]
+    sequence: TokenSequence
+    prefix: int
+    own: tuple[int, ...]
     text: ScoredText
     alias: int
     is_memory: bool
 
     def __len__(self) -> int:
-        return len(self.context) + len(self.text.ids)
+        return self.prefix + len(self.own) + len(self.text.ids)
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """Context and scored text."""
+        return (*self.sequence.ids[: self.prefix], *self.own, *self.text.ids)
 
 
 def answer_probability(logp: Tensor, mask: Tensor, threshold: float | None, empty: str) -> Tensor:
@@ -107,8 +121,13 @@ def gold_texts(task: Task, choice: str) -> list[str]:
 
 
 class MemoryScorer:
-    """Scores trajectories with the policy itself. ``padded`` is the reference method: every
-    context is a row of its own, left-padded, in batches of at most ``batch_tokens`` tokens."""
+    """Scores trajectories with the policy itself.
+
+    ``scoring.method=tree`` computes each sequence once (``mempo/tree_scoring.py``). ``padded`` is
+    the reference method, with the same numbers: every context is a row of its own, left-padded.
+    Both work in batches of at most ``batch_tokens`` tokens. Models whose keys and values cannot be
+    reused are scored with ``padded``, and the reason is logged.
+    """
 
     def __init__(
         self,
@@ -121,6 +140,7 @@ class MemoryScorer:
         self.tokenizer = tokenizer
         self.config = config
         self._batches_on_every_rank = batches_on_every_rank
+        self._said_why_padded = False
 
     def score(
         self,
@@ -159,18 +179,20 @@ class MemoryScorer:
         rows: list[_Row] = []
         encoded: dict[str, ScoredText] = {}
         for trajectory in trajectories:
-            prompt = trajectory.prompt_ids()
+            prompt = trajectory.prompt_length
             for alias, gold in enumerate(gold_texts(trajectory.task, self.config.gold)):
                 if gold not in encoded:
                     encoded[gold] = encode_answer(self.tokenizer, self.config, gold)
                 text = encoded[gold]
                 for scored in trajectory.scored_rounds():
                     assert scored.memory_span is not None
-                    ids = trajectory.sequences[scored.sequence].ids
-                    snapshot = tuple(ids[: scored.snapshot_length])
-                    memory = (*prompt, *ids[scored.start : scored.memory_span[1]])
-                    rows.append(_Row(scored, snapshot, text, alias, is_memory=False))
-                    rows.append(_Row(scored, memory, text, alias, is_memory=True))
+                    sequence = trajectory.sequences[scored.sequence]
+                    last = scored.snapshot_length - 1
+                    newest = tuple(sequence.ids[last : last + 1])
+                    rows.append(_Row(scored, sequence, last, newest, text, alias, False))
+                    # Every sequence of a trajectory begins with the prompt.
+                    memory = tuple(sequence.ids[scored.start : scored.memory_span[1]])
+                    rows.append(_Row(scored, sequence, prompt, memory, text, alias, True))
         return rows
 
     @torch.no_grad()
@@ -178,11 +200,55 @@ class MemoryScorer:
         self, model: Any, rows: list[_Row], progress: Callable[[int], None]
     ) -> list[Tensor]:
         """Log-probabilities of each row's scored text, on the CPU, [len(text)]."""
+        if self.config.method == "tree":
+            reason = unsupported_reason(model)
+            if reason is None:
+                return self._score_trees(model, rows, progress)
+            if not self._said_why_padded:
+                self._said_why_padded = True
+                _LOG.warning("scoring.method=padded is used for this model: %s", reason)
+        return self._score_padded(model, rows, progress)
+
+    def _score_trees(
+        self, model: Any, rows: list[_Row], progress: Callable[[int], None]
+    ) -> list[Tensor]:
+        """One tree for each sequence; equal ones, of trajectories that are alike, once."""
+        members: dict[int, list[int]] = {}
+        for index, row in enumerate(rows):
+            members.setdefault(id(row.sequence), []).append(index)
+        places: dict[Tree, list[list[int]]] = {}
+        for indices in members.values():
+            longest = max(rows[index].prefix for index in indices)
+            tree = Tree(
+                tuple(rows[indices[0]].sequence.ids[:longest]),
+                tuple(
+                    Branch(row.prefix, row.own + row.text.ids, len(row.own))
+                    for row in (rows[index] for index in indices)
+                ),
+            )
+            places.setdefault(tree, []).append(indices)
+        trees = [*places]
+        done = sum(len(tree.branches) for tree in trees)
+        values = tree_logprobs(
+            model, trees, self.config.batch_tokens, progress, self._batches_on_every_rank
+        )
+        progress(len(rows) - done)
+        results: list[Tensor] = [torch.empty(0)] * len(rows)
+        for tree, of_tree in zip(trees, values, strict=True):
+            for indices in places[tree]:
+                for index, logp in zip(indices, of_tree, strict=True):
+                    results[index] = logp
+        return results
+
+    def _score_padded(
+        self, model: Any, rows: list[_Row], progress: Callable[[int], None]
+    ) -> list[Tensor]:
+        """Every context a row of its own, left-padded."""
         # The trajectories of a group often begin alike, and short memories repeat: equal rows are
         # computed once.
-        alike: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
+        alike: dict[tuple[tuple[int, ...], int], list[int]] = {}
         for index, row in enumerate(rows):
-            alike.setdefault((row.context, row.text.ids), []).append(index)
+            alike.setdefault((row.ids, len(row.text.ids)), []).append(index)
         groups = sorted(alike.values(), key=lambda group: len(rows[group[0]]))
         results: list[Tensor | None] = [None] * len(rows)
         batches = _token_batches(groups, rows, self.config.batch_tokens)
@@ -247,7 +313,7 @@ def _padded_logprobs(model: Any, rows: list[_Row]) -> list[Tensor]:
     attention = torch.zeros_like(ids)
     wanted = torch.zeros(len(rows), width, dtype=torch.bool)
     for index, row in enumerate(rows):
-        ids[index, width - len(row) :] = torch.tensor(row.context + row.text.ids)
+        ids[index, width - len(row) :] = torch.tensor(row.ids)
         attention[index, width - len(row) :] = 1
         wanted[index, width - len(row.text.ids) :] = True
     logprobs = token_logprobs(

@@ -291,6 +291,53 @@ def test_property_an_action_stays_one_when_text_follows(parts: list[str], number
         assert parse_round(text[: parsed.action_end - 1], number).action is None
 
 
+def slow_regions(text: str) -> list[tuple[str, str, int]]:
+    """Section 2 by the letter, character by character: (tag, body, end) of every closed body at
+    the top level, in order."""
+    regions, here = [], 0
+    while here < len(text):
+        opened = next((tag for tag in TAGS if text[here:].startswith(f"<{tag}>")), None)
+        if opened is None:
+            here += 1
+            continue
+        body = here + len(opened) + 2
+        end = body
+        while end < len(text) and not text[end:].startswith(f"</{opened}>"):
+            end += 1
+        if end == len(text):
+            return regions
+        here = end + len(opened) + 3
+        regions.append((opened, text[body:end].strip(), here))
+    return regions
+
+
+@given(pieces, st.integers(1, 3))
+def test_property_against_a_slow_reader_by_the_letter(parts: list[str], number: int) -> None:
+    """Nothing inside a memory, a thought or an observation is an action."""
+    text = "".join(parts)
+    parsed = parse_round(text, number)
+    regions = slow_regions(text)
+    actions = [entry for entry in regions if entry[0] in ("search", "access", "answer")]
+    expected = actions[0] if actions else (None, None, None)
+    assert (parsed.action, parsed.argument, parsed.action_end) == expected
+    for tag, found in (("mem", parsed.mem), ("think", parsed.think)):
+        bodies = [body for name, body, _ in regions if name == tag]
+        assert found == (bodies[0] if bodies else None)
+    assert parse_round(parsed.text, number) == parsed
+
+
+@given(pieces, pieces, st.sampled_from(["mem", "think", "information"]))
+def test_property_what_stands_inside_a_body_acts_on_nothing(
+    inside: list[str], after: list[str], tag: str
+) -> None:
+    body = "".join(inside).replace(f"</{tag}>", "")
+    rest = "".join(after)
+    if f"</{tag}>" in body:
+        return  # The pieces around a removed tag made another.
+    alone, behind = parse_round(rest, 2), parse_round(f"<{tag}>{body}</{tag}>{rest}", 2)
+    assert (behind.action, behind.argument) == (alone.action, alone.argument)
+
+
 body_text = st.text(min_size=1, max_size=8).filter(lambda s: s.strip() and "</" not in s)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -168,11 +169,13 @@ def plain_answer(gold: str) -> tuple[list[int], list[int]]:
     return ids, list(range(len(before), len(before) + len(middle)))
 
 
+@pytest.mark.parametrize("method", ["tree", "padded"])
 @pytest.mark.parametrize("batch_tokens", [1, 300, 100_000])
-def test_padded_scores_equal_plain_ones(model: Any, batch_tokens: int) -> None:
+def test_scores_equal_plain_ones(model: Any, batch_tokens: int, method: Any) -> None:
     trajectories = [make_trajectory(sample=0), make_trajectory(sample=3)]
     done: list[int] = []
-    scorer = MemoryScorer(make_tokenizer("tags"), ScoringConfig(batch_tokens=batch_tokens))
+    config = ScoringConfig(method=method, batch_tokens=batch_tokens)
+    scorer = MemoryScorer(make_tokenizer("tags"), config)
     scorer.score(model, trajectories, done.append)
     assert sum(done) == 8
     ids, gold = plain_answer("Ann; Rome")
@@ -237,7 +240,8 @@ def fixed_scores(config: ScoringConfig, full: list[float], memory: list[float]) 
     def choose(length: int, from_end: int) -> float:
         return by_length.get(length, {}).get(len(ids) - from_end, 0.5)
 
-    MemoryScorer(make_tokenizer("tags"), config).score(Fixed(choose), [trajectory])
+    rows = replace(config, method="padded")  # the fixed model knows rows by their length
+    MemoryScorer(make_tokenizer("tags"), rows).score(Fixed(choose), [trajectory])
     return trajectory.rounds[1]
 
 
@@ -285,7 +289,7 @@ def test_gold_best_takes_the_alias_of_the_full_context_for_both(model: Any) -> N
 
 def test_equal_rows_are_computed_once(model: Any) -> None:
     """Trajectories of a group that begin alike, or whose memories are the same."""
-    config = ScoringConfig(batch_tokens=1)  # one row in each batch
+    config = ScoringConfig(method="padded", batch_tokens=1)  # one row in each batch
     counter = Fixed(lambda length, index: 0.5)
     done: list[int] = []
     scorer = MemoryScorer(make_tokenizer("tags"), config)
@@ -310,7 +314,7 @@ def test_ranks_with_fewer_batches_run_empty_ones() -> None:
         asked.append(own)
         return 5
 
-    config = ScoringConfig(batch_tokens=1)  # one row in each batch
+    config = ScoringConfig(method="padded", batch_tokens=1)  # one row in each batch
     busy, idle = Fixed(lambda length, index: 0.5), Fixed(lambda length, index: 0.5)
     MemoryScorer(tokenizer, config, five).score(busy, [make_trajectory()])
     MemoryScorer(tokenizer, config, five).score(idle, [])
@@ -334,6 +338,6 @@ def test_nan_stops_the_run_and_names_the_round(config: ScoringConfig) -> None:
             output.logits[:] = math.nan
             return output
 
-    scorer = MemoryScorer(make_tokenizer("tags"), config)
+    scorer = MemoryScorer(make_tokenizer("tags"), replace(config, method="padded"))
     with pytest.raises(FloatingPointError, match="task t7, epoch 4, sample 2, round 2 is not"):
         scorer.score(Broken(lambda length, index: 0.5), [make_trajectory(sample=2)])

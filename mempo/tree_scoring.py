@@ -1,0 +1,226 @@
+"""One forward per token sequence for all its scored texts (specification section 6, ``tree``).
+
+Every snapshot is a prefix of its sequence, and every memory context begins with the prompt, which
+is a prefix too. So a sequence's tokens are computed once and their keys and values kept; then only
+the branch tokens follow: after a snapshot the scored text, after the prompt the memory and the
+scored text. A branch sees its own prefix and itself, and stands at the positions that it would
+have in a row of its own, so the numbers are those of ``padded``:
+
+    sequence   p p p | round 1 | obs | round 2 | obs | round 3 ...
+                     \\- memory 2, text     \\- text after snapshot 3
+                     \\- memory 3, text
+
+The passes go through the model's own forward (a 4-D attention mask over kept keys and values), so
+sharded and wrapped models work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from mempo.logprobs import statistics_at
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Tokens that follow the first ``prefix`` tokens of a sequence, of which the last ones, from
+    index ``scored_from`` (at least 1) on, are scored."""
+
+    prefix: int
+    ids: tuple[int, ...]
+    scored_from: int
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A sequence's tokens up to the longest prefix, and its branches."""
+
+    ids: tuple[int, ...]
+    branches: tuple[Branch, ...]
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """A branch's place in a pass: row and first column."""
+
+    tree: int
+    branch: int
+    row: int
+    column: int
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """Trees whose sequences are computed together, and the passes over their branches."""
+
+    trees: tuple[int, ...]
+    chunks: tuple[tuple[_Slot, ...], ...]
+
+
+def unsupported_reason(model: Any) -> str | None:
+    """Why keys and values of a prefix cannot be reused as they are, ``None`` if they can."""
+    config = model.config
+    kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
+    if kinds:
+        return f"it has layers of the kind {', '.join(sorted(kinds))}"
+    if not hasattr(config, "layer_types") and getattr(config, "sliding_window", None):
+        return "its attention has a sliding window"
+    if getattr(model, "_is_stateful", False):
+        return "it has recurrent layers"
+    return None
+
+
+@torch.no_grad()
+def tree_logprobs(
+    model: Any,
+    trees: Sequence[Tree],
+    batch_tokens: int,
+    progress: Callable[[int], None] = lambda done: None,
+    passes_on_every_rank: Callable[[int], int] = lambda own: own,
+) -> list[list[Tensor]]:
+    """Log-probabilities of every branch's scored tokens, on the CPU, by tree and branch.
+
+    ``batch_tokens`` bounds the padded tokens of a pass (or one sequence, or one branch).
+    ``progress`` is told the number of branches done. ``passes_on_every_rank`` turns this rank's
+    number of forward passes into the largest of all ranks.
+    """
+    plan = plan_passes(trees, batch_tokens)
+    results: list[list[Tensor]] = [[torch.empty(0)] * len(tree.branches) for tree in trees]
+    for entry in plan:
+        members = [trees[index] for index in entry.trees]
+        cache, lengths = _run_sequences(model, members)
+        for chunk in entry.chunks:
+            for slot, values in zip(
+                chunk, _run_branches(model, trees, chunk, cache, len(members)), strict=True
+            ):
+                results[slot.tree][slot.branch] = values
+            cache.crop(lengths - cache.get_seq_length())
+            progress(len(chunk))
+    own = sum(1 + len(entry.chunks) for entry in plan)
+    for _ in range(passes_on_every_rank(own) - own):
+        _run_sequences(model, [Tree((0, 0), ())])
+    return results
+
+
+def plan_passes(trees: Sequence[Tree], batch_tokens: int) -> list[_Pass]:
+    """Groups trees of similar length, and their branches into passes, under the token budget."""
+    groups: list[list[int]] = []
+    for index in sorted(range(len(trees)), key=lambda index: -len(trees[index].ids)):
+        width = len(trees[groups[-1][0]].ids) if groups else 0
+        if groups and (len(groups[-1]) + 1) * width <= batch_tokens:
+            groups[-1].append(index)
+        else:
+            groups.append([index])
+    return [_Pass(tuple(group), tuple(_chunks(trees, group, batch_tokens))) for group in groups]
+
+
+def _chunks(
+    trees: Sequence[Tree], group: list[int], batch_tokens: int
+) -> Iterator[tuple[_Slot, ...]]:
+    """Passes over the branches of a group. In each, a row takes branches of its own tree as long
+    as they fit into its share of the budget (at least one)."""
+    share = batch_tokens // len(group)
+    waiting = [list(range(len(trees[index].branches))) for index in group]
+    while any(waiting):
+        chunk: list[_Slot] = []
+        for row, index in enumerate(group):
+            column = 0
+            while waiting[row]:
+                size = len(trees[index].branches[waiting[row][0]].ids)
+                if column and column + size > share:
+                    break
+                chunk.append(_Slot(index, waiting[row].pop(0), row, column))
+                column += size
+        yield tuple(chunk)
+
+
+def _run_sequences(model: Any, trees: Sequence[Tree]) -> tuple[DynamicCache, int]:
+    """One forward over the sequences, right-padded; their keys and values and the padded length."""
+    device = next(model.parameters()).device
+    width = max(len(tree.ids) for tree in trees)
+    ids = torch.zeros(len(trees), width, dtype=torch.long)  # (B, T)
+    attention = torch.zeros_like(ids)
+    for row, tree in enumerate(trees):
+        ids[row, : len(tree.ids)] = torch.tensor(tree.ids)
+        attention[row, : len(tree.ids)] = 1
+    cache = DynamicCache()
+    model(
+        input_ids=ids.to(device),
+        attention_mask=attention.to(device),
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    )
+    return cache, width
+
+
+def _run_branches(
+    model: Any, trees: Sequence[Tree], chunk: Sequence[_Slot], cache: DynamicCache, rows: int
+) -> list[Tensor]:
+    """One forward over branch tokens behind kept keys and values; the scored log-probabilities of
+    each slot."""
+    past = cache.get_seq_length()
+    branches = [trees[slot.tree].branches[slot.branch] for slot in chunk]
+    width = max(slot.column + len(branch.ids) for slot, branch in zip(chunk, branches, strict=True))
+    ids = torch.zeros(rows, width, dtype=torch.long)  # (B, L)
+    positions = torch.zeros_like(ids)
+    visible = torch.zeros(rows, width, past + width, dtype=torch.bool)  # (B, L, T + L)
+    # Padding sees itself, so that no row of the mask is empty.
+    visible[:, torch.arange(width), past + torch.arange(width)] = True
+    row_of: list[int] = []
+    column_of: list[int] = []
+    counts: list[int] = []
+    for slot, branch in zip(chunk, branches, strict=True):
+        size, first = len(branch.ids), slot.column
+        own = slice(first, first + size)
+        ids[slot.row, own] = torch.tensor(branch.ids)
+        positions[slot.row, own] = branch.prefix + torch.arange(size)
+        visible[slot.row, own, : branch.prefix] = True
+        visible[slot.row, own, past + first : past + first + size] = torch.ones(
+            size, size, dtype=torch.bool
+        ).tril()
+        counts.append(size - branch.scored_from)
+        row_of += [slot.row] * counts[-1]
+        column_of += range(first + branch.scored_from, first + size)
+    device = next(model.parameters()).device
+    row_index, columns = torch.tensor(row_of), torch.tensor(column_of)
+    with _maskable_attention(model) as boolean:
+        mask = visible if boolean else torch.zeros(visible.shape).masked_fill(~visible, -1e30)
+        values = statistics_at(
+            model,
+            lambda: model(
+                input_ids=ids.to(device),
+                attention_mask=mask.unsqueeze(1).to(device),
+                position_ids=positions.to(device),
+                past_key_values=cache,
+                use_cache=True,
+            ),
+            row_index.to(device),
+            (columns - 1).to(device),
+            ids[row_index, columns].to(device),
+        )
+    return list(torch.split(values[:, 0].cpu(), counts))
+
+
+@contextmanager
+def _maskable_attention(model: Any) -> Iterator[bool]:
+    """Attention for branch passes; gives whether it takes a boolean mask.
+
+    ``sdpa`` takes a boolean mask and ``eager`` one that is added, on every device. Flash attention
+    takes no mask of this shape, so these passes use ``sdpa`` instead, on the same keys and values.
+    """
+    config = model.config
+    chosen = config._attn_implementation
+    if chosen not in ("sdpa", "eager"):
+        config._attn_implementation = "sdpa"
+    try:
+        yield config._attn_implementation == "sdpa"
+    finally:
+        config._attn_implementation = chosen

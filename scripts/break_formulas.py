@@ -1,0 +1,166 @@
+"""Breaks each formula of the method once and shows which tests turn red.
+
+    python scripts/break_formulas.py            all, as a Markdown table
+    python scripts/break_formulas.py loss       those whose name holds "loss"
+
+Works on a copy of the project; the project itself is left alone. Exit status 1 when a break stayed
+green.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Break:
+    """One deliberate fault: in ``file``, ``old`` becomes ``new``; ``tests`` should notice."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+BREAKS = (
+    # Section 2: the protocol.
+    Break("first matching close", "mempo/protocol.py", "text.find(closing, match.end())",
+          "text.rfind(closing, match.end())", "test_protocol"),
+    Break("unclosed tag swallows the rest", "mempo/protocol.py",
+          "tag, closed=False)\n            return",
+          "tag, closed=False)\n            position = match.end()\n            continue",
+          "test_protocol"),
+    Break("rule 8 spares round 1", "mempo/protocol.py", "8: number > 1 and", "8: number > 0 and",
+          "test_protocol"),
+    # Section 5: rewards.
+    Break("articles are removed", "mempo/rewards.py", "(a|an|the)", "(a|the)", "test_rewards"),
+    Break("F1 over multisets", "mempo/rewards.py", "(Counter(left) & Counter(right)).total()",
+          "len(set(left) & set(right))", "test_rewards"),
+    Break("yes and no must be equal", "mempo/rewards.py", "if left != right and any",
+          "if False and any", "test_rewards"),
+    Break("set F1 keeps articles", "mempo/rewards.py",
+          "set(lowered.translate(_SPACE_PUNCTUATION).split()",
+          "set(_ARTICLES.sub(' ', lowered.translate(_SPACE_PUNCTUATION)).split()", "test_rewards"),
+    Break("blank gold scores 0", "mempo/rewards.py", "if gold and gold.strip()", "if gold",
+          "test_rewards"),
+    Break("broken format scores 0", "mempo/rewards.py", "if format_valid else 0.0", "",
+          "test_rewards"),
+    Break("missing part keeps its place", "mempo/rewards.py", "answer.split(\";\")]",
+          "answer.split(\";\") if part.strip()]", "test_rewards"),
+    # Section 6: the memory reward.
+    Break("geometric mean", "mempo/scoring.py", "total / (kept.sum(-1) + 1e-8)", "total",
+          "test_scoring"),
+    Break("filter on the probability", "mempo/scoring.py", "(logp > threshold)",
+          "(logp >= threshold - 1)", "test_scoring"),
+    Break("nothing kept: all tokens", "mempo/scoring.py", "if empty == \"unfiltered\":",
+          "if empty == \"one\":", "test_scoring"),
+    Break("memory minus full history", "mempo/scoring.py", "best[1] - best[0]",
+          "best[0] - best[1]", "test_scoring"),
+    Break("snapshot before the round", "mempo/scoring.py", "ids[: scored.snapshot_length]",
+          "ids[: scored.start + 1]", "test_scoring"),
+    Break("memory through its closing tag", "mempo/scoring.py",
+          "ids[scored.start : scored.memory_span[1]]",
+          "ids[scored.start : scored.memory_span[1] - 1]", "test_scoring"),
+    Break("answer mask on gold tokens only", "mempo/scoring.py", "first < end and last > start",
+          "last > start", "test_scoring"),
+    Break("one alias for both contexts", "mempo/scoring.py", "p_full > best[0]",
+          "p_memory > best[1]", "test_scoring"),
+    # Section 7: advantages.
+    Break("standard deviation with n - 1", "mempo/advantages.py", "(count - 1).clamp(min=1)",
+          "count", "test_advantages"),
+    Break("floor under the deviation", "mempo/advantages.py", ".clamp(min=std_floor)", "",
+          "test_advantages"),
+    Break("equal values give 0", "mempo/advantages.py",
+          "torch.where(constant[index], torch.zeros_like(centered), centered)", "centered",
+          "test_advantages"),
+    Break("groups apart", "mempo/advantages.py", "return trajectory.epoch, trajectory.task.id",
+          "return trajectory.epoch, \"\"", "test_advantages"),
+    Break("pool by round", "mempo/advantages.py", "if memory.pool == \"round\"",
+          "if memory.pool == \"group\"", "test_advantages"),
+    Break("memory advantage on its tags too", "mempo/advantages.py",
+          "range(*round_.memory_span)", "range(round_.memory_span[0] + 1, round_.memory_span[1])",
+          "test_advantages"),
+    Break("outcome plus weight times memory", "mempo/advantages.py",
+          "+= weight * round_.memory_advantage", "+= round_.memory_advantage", "test_advantages"),
+    Break("length penalty per 100 tokens", "mempo/advantages.py",
+          "* round_.memory_tokens / 100", "* round_.memory_tokens / 10", "test_advantages"),
+    Break("skip negative outcomes", "mempo/advantages.py", "and advantage < 0:",
+          "and advantage <= 0:", "test_advantages"),
+    # Section 8: the loss.
+    Break("lower clip", "mempo/loss.py", "1.0 - config.clip_low", "1.0 - config.clip_high",
+          "test_loss test_gradient_truth"),
+    Break("the worse of the two", "mempo/loss.py", "torch.maximum(plain, clipped)",
+          "torch.minimum(plain, clipped)", "test_loss"),
+    Break("dual clip", "mempo/loss.py", "torch.minimum(pessimistic, ceiling)", "pessimistic",
+          "test_loss"),
+    Break("log ratio clamp", "mempo/loss.py",
+          "(logp - old).clamp(-config.log_ratio_clamp, config.log_ratio_clamp).exp()",
+          "(logp - old).exp()", "test_loss"),
+    Break("token mean", "mempo/loss.py", "1.0 / total if tokens", "1.0 / (total + 1) if tokens",
+          "test_loss test_gradient_truth"),
+    Break("trajectory mean", "mempo/loss.py", "1.0 / (tokens * count)", "1.0 / tokens",
+          "test_loss test_gradient_truth"),
+    Break("k2", "mempo/loss.py", "0.5 * d.square()", "d.square()", "test_loss"),
+    Break("k3", "mempo/loss.py", "d.exp() - d - 1.0", "d.exp() - 1.0", "test_loss"),
+    Break("entropy is a bonus", "mempo/loss.py", "loss - config.entropy_coefficient",
+          "loss + config.entropy_coefficient", "test_loss test_gradient_truth"),
+    Break("importance weights are capped", "mempo/loss.py",
+          ".exp().clamp(max=config.importance_cap)", ".exp()", "test_loss"),
+    Break("masked positions change nothing", "mempo/loss.py",
+          "torch.where(keep, wide, torch.zeros_like(wide))", "wide * keep", "test_loss"),
+    Break("NaN stops the run", "mempo/loss.py", "keep & ~torch.isfinite(values)",
+          "keep & False & ~torch.isfinite(values)", "test_loss"),
+    Break("sampling temperature", "mempo/logprobs.py", "logits = logits / temperature",
+          "logits = logits", "test_logprobs test_gradient_truth"),
+    Break("padding keeps positions", "mempo/logprobs.py", "(attention_mask.cumsum(-1) - 1)",
+          "torch.arange(ids.shape[1]).expand_as(ids)", "test_logprobs"),
+)  # fmt: skip
+
+
+def main(wanted: str = "") -> int:
+    """Prints the table; returns the number of breaks that no test noticed, at most 1."""
+    chosen = [entry for entry in BREAKS if wanted in entry.name or wanted in entry.file]
+    survivors = 0
+    print("| formula | broken in | red tests | first of them |", flush=True)
+    print("|---|---|---|---|", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "mempo"
+        ignore = shutil.ignore_patterns(".venv", ".git", "runs", ".cache", "__pycache__")
+        shutil.copytree(ROOT, copy, ignore=ignore)
+        for entry in chosen:
+            red = _red_tests(copy, entry)
+            survivors += not red
+            print(
+                f"| {entry.name} | `{entry.file}` | {len(red)} | {red[0] if red else '**none**'} |",
+                flush=True,
+            )
+    return min(survivors, 1)
+
+
+def _red_tests(copy: Path, entry: Break) -> list[str]:
+    """The names of the tests that fail with the break in place, which is taken out again."""
+    path = copy / entry.file
+    text = path.read_text(encoding="utf-8")
+    if text.count(entry.old) != 1:
+        raise SystemExit(
+            f"{entry.name}: {entry.file} holds {entry.old!r} {text.count(entry.old)} times"
+        )
+    path.write_text(text.replace(entry.old, entry.new), encoding="utf-8")
+    files = [f"tests/{name}.py" for name in entry.tests.split()]
+    command = [sys.executable, "-m", "pytest", "-q", "-k", "not peak_memory", *files]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=copy)
+    path.write_text(text, encoding="utf-8")
+    return re.findall(r"^(?:FAILED|ERROR) \S+?::(\w+)", done.stdout, flags=re.MULTILINE)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(*sys.argv[1:]))
