@@ -65,6 +65,7 @@ class RolloutDataModule(L.LightningDataModule):
         self.phase_seconds: dict[str, float] = {}
         self._model_folder = model_folder
         self._collected_epoch: int | None = None
+        self._next_epoch = 0
         self._engine: Engine | None = None
         self._plan: list[tuple[list[TrainingRow], bool]] = []
 
@@ -81,13 +82,28 @@ class RolloutDataModule(L.LightningDataModule):
             )
 
     def train_dataloader(self) -> DataLoader[Batch]:
-        """This epoch's micro-batches; collects once per epoch, however often it is called."""
-        epoch = self._trainer.current_epoch
+        """This epoch's micro-batches; collects once per epoch, however often it is called.
+
+        When a run is resumed, Lightning asks for the loader once before it has counted the
+        checkpoint's epoch as done: this module's own count, from the checkpoint, says which epoch
+        comes next.
+        """
+        epoch = max(self._trainer.current_epoch, self._next_epoch)
+        if epoch == self._trainer.max_epochs:  # a finished run, resumed
+            return DataLoader(EpochDataset([]), batch_size=None, shuffle=False)
         if self._collected_epoch != epoch:
             self.sync_weights()
             self._collect(epoch)
             self._collected_epoch = epoch
         return DataLoader(EpochDataset(self._plan), batch_size=None, shuffle=False)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Checkpoints are written at epoch ends: the next epoch is the one after the collected."""
+        collected = -1 if self._collected_epoch is None else self._collected_epoch
+        return {"next_epoch": max(self._next_epoch, collected + 1)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._next_epoch = int(state_dict["next_epoch"])
 
     def teardown(self, stage: str) -> None:
         self.close()
