@@ -335,3 +335,14 @@ def test_assigning_twice_changes_nothing() -> None:
     first = [list(s.advantages or []) for t in group for s in t.sequences]
     assign_advantages(group, OUTCOME, MEMORY)
     assert [s.advantages for t in group for s in t.sequences] == first
+
+
+def test_an_outcome_advantage_of_exactly_zero_keeps_its_memory_advantage() -> None:
+    """Equal rewards: no outcome advantage is negative, so no memory advantage is skipped."""
+    group = [trajectory(1.0, [value], sample=sample) for sample, value in enumerate((0.2, 0.6))]
+    assign_advantages(group, OUTCOME, replace(MEMORY, only_if_outcome_nonnegative=True))
+    assert [member.outcome_advantage for member in group] == [0.0, 0.0]
+    expected = 0.2 / (math.sqrt(0.08) + 1e-6)
+    assert [member.rounds[1].memory_advantage for member in group] == pytest.approx(
+        [-expected, expected]
+    )
