@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from mempo.batches import group_by_tokens
 from mempo.logprobs import token_logprobs
 from mempo.tree_scoring import Branch, Tree, tree_logprobs
 
@@ -46,8 +47,10 @@ def main() -> None:
     rows = [row for tree in trees for row in rows_of(tree)]
     released = [rows[first : first + 8] for first in range(0, len(rows), 8)]
     longest = max(len(ids) for ids, _ in rows)
-    by_length = sorted(rows, key=lambda row: len(row[0]))
-    batches = token_batches(by_length, arguments.batch_tokens)
+    by_length = sorted(range(len(rows)), key=lambda index: len(rows[index][0]))
+    batches = group_by_tokens(
+        [rows[index] for index in by_length], lambda row: len(row[0]), arguments.batch_tokens
+    )
 
     def run_tree() -> list[Tensor]:
         values = tree_logprobs(model, trees, arguments.batch_tokens)
@@ -58,9 +61,8 @@ def main() -> None:
 
     def run_sorted() -> list[Tensor]:
         found = [v for batch in batches for v in padded(model, batch, 0)]
-        places = sorted(range(len(rows)), key=lambda index: len(rows[index][0]))
         result = [torch.empty(0)] * len(rows)
-        for place, values in zip(places, found, strict=True):
+        for place, values in zip(by_length, found, strict=True):
             result[place] = values
         return result
 
@@ -153,16 +155,6 @@ def rows_of(tree: Tree) -> list[Row]:
         ((*tree.ids[: branch.prefix], *branch.ids), len(branch.ids) - branch.scored_from)
         for branch in tree.branches
     ]
-
-
-def token_batches(rows: Sequence[Row], budget: int) -> list[list[Row]]:
-    batches: list[list[Row]] = []
-    for row in rows:
-        if batches and (len(batches[-1]) + 1) * len(row[0]) <= budget:
-            batches[-1].append(row)
-        else:
-            batches.append([row])
-    return batches
 
 
 @torch.no_grad()

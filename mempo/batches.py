@@ -6,14 +6,16 @@ loss and its gradient do not depend on how rows are split into micro-batches or 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from mempo.trajectory import TokenSequence, Trajectory
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -54,16 +56,26 @@ class Batch:
         return replace(self, **moved)
 
 
+def group_by_tokens(
+    items: Iterable[Item], length: Callable[[Item], int], budget: int
+) -> list[list[Item]]:
+    """Groups items of similar length, sorted by it one way or the other, so that each group has at
+    most ``budget`` tokens once all are padded to its longest (or one item). Keeps the order."""
+    groups: list[list[Item]] = []
+    for item in items:
+        last = groups[-1] if groups else []
+        if last and (len(last) + 1) * max(length(last[0]), length(item)) <= budget:
+            last.append(item)
+        else:
+            groups.append([item])
+    return groups
+
+
 def plan_micro_batches(rows: Sequence[TrainingRow], budget: int) -> list[list[TrainingRow]]:
     """Groups rows of similar length, longest first, into micro-batches of at most ``budget``
     tokens after padding (or one row)."""
-    batches: list[list[TrainingRow]] = []
-    for row in sorted(rows, key=lambda row: -len(row.sequence)):
-        if batches and (len(batches[-1]) + 1) * len(batches[-1][0].sequence) <= budget:
-            batches[-1].append(row)
-        else:
-            batches.append([row])
-    return batches
+    longest_first = sorted(rows, key=lambda row: -len(row.sequence))
+    return group_by_tokens(longest_first, lambda row: len(row.sequence), budget)
 
 
 @dataclass(frozen=True)

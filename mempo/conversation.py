@@ -16,10 +16,10 @@ from itertools import pairwise
 from typing import Any
 
 from mempo.errors import MempoError
+from mempo.protocol import OBSERVATION_CLOSE, OBSERVATION_OPEN
 
 _ASSISTANT = "ASSISTANTTURNMARKER"
 _OBSERVATION = "OBSERVATIONTURNMARKER"
-_OPEN, _CLOSE = "<information>", "</information>"
 
 
 @dataclass(frozen=True)
@@ -79,19 +79,19 @@ class Conversation:
         """The text in ``<information>`` tags, cut so that text and tags together have at most
         ``budget`` tokens. The cut comes before the wrapping: the closing tag is never lost.
         """
-        wrapped = f"{_OPEN}{text}{_CLOSE}"
+        wrapped = f"{OBSERVATION_OPEN}{text}{OBSERVATION_CLOSE}"
         # A token stands for at least one byte, so a short text needs no count.
         if len(wrapped.encode()) <= budget or len(self.encode(wrapped)) <= budget:
             return wrapped
         kept = self.encode(text)[:budget]
         while kept:
             shortened = self.decode(kept).rstrip("\ufffd")
-            wrapped = f"{_OPEN}{shortened}{_CLOSE}"
+            wrapped = f"{OBSERVATION_OPEN}{shortened}{OBSERVATION_CLOSE}"
             excess = len(self.encode(wrapped)) - budget
             if excess <= 0:
                 return wrapped
             kept = kept[:-excess]
-        return f"{_OPEN}{_CLOSE}"
+        return f"{OBSERVATION_OPEN}{OBSERVATION_CLOSE}"
 
     def split_at_character(self, ids: list[int], cut: int) -> tuple[list[int], list[int]]:
         """Ends sampled ids at a character position of their text (specification section 4).

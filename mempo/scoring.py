@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mempo.batches import group_by_tokens
 from mempo.config import ScoringConfig
 from mempo.logprobs import token_logprobs
 from mempo.trajectory import Round, Task, TokenSequence, Trajectory
@@ -251,7 +252,9 @@ class MemoryScorer:
             alike.setdefault((row.ids, len(row.text.ids)), []).append(index)
         groups = sorted(alike.values(), key=lambda group: len(rows[group[0]]))
         results: list[Tensor | None] = [None] * len(rows)
-        batches = _token_batches(groups, rows, self.config.batch_tokens)
+        batches = group_by_tokens(
+            groups, lambda group: len(rows[group[0]]), self.config.batch_tokens
+        )
         for batch in batches:
             logprobs = _padded_logprobs(model, [rows[group[0]] for group in batch])
             for group, logp in zip(batch, logprobs, strict=True):
@@ -291,18 +294,6 @@ class MemoryScorer:
         assert best is not None
         scored.p_full, scored.p_mem, scored.kept_full, scored.kept_mem = best
         scored.memory_reward = best[1] - best[0]
-
-
-def _token_batches(groups: list[list[int]], rows: list[_Row], budget: int) -> list[list[list[int]]]:
-    """Batches of groups of equal rows, sorted by length, so that each padded batch, one row for
-    each group, has at most ``budget`` tokens (or one row)."""
-    batches: list[list[list[int]]] = []
-    for group in groups:
-        if batches and (len(batches[-1]) + 1) * len(rows[group[0]]) <= budget:
-            batches[-1].append(group)
-        else:
-            batches.append([group])
-    return batches
 
 
 def _padded_logprobs(model: Any, rows: list[_Row]) -> list[Tensor]:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from mempo.batches import group_by_tokens
 from mempo.config import SftConfig
 from mempo.demonstration_tokens import TrainingText
 from mempo.logprobs import token_logprobs
@@ -61,7 +62,10 @@ class SftDataset(Dataset[SftBatch]):
         self._plan: list[tuple[list[int], int, bool]] = []
         for step in _draw_steps(texts, config):
             tokens = sum(sum(texts[index].trained) for index in step)
-            batches = _split(step, texts, config.micro_batch_tokens)
+            longest_first = sorted(step, key=lambda index: -len(texts[index].ids))
+            batches = group_by_tokens(
+                longest_first, lambda index: len(texts[index].ids), config.micro_batch_tokens
+            )
             batches += [[]] * (-len(batches) % world_size)
             own = batches[rank::world_size]
             self._plan += [
@@ -172,13 +176,3 @@ def _draw_steps(texts: Sequence[TrainingText], config: SftConfig) -> list[list[i
         ]
         passes += 1
     return steps[: config.steps]
-
-
-def _split(step: Sequence[int], texts: Sequence[TrainingText], budget: int) -> list[list[int]]:
-    batches: list[list[int]] = []
-    for index in sorted(step, key=lambda index: -len(texts[index].ids)):
-        if batches and (len(batches[-1]) + 1) * len(texts[batches[-1][0]].ids) <= budget:
-            batches[-1].append(index)
-        else:
-            batches.append([index])
-    return batches

@@ -190,7 +190,3 @@ class Trajectory:
     def scored_rounds(self) -> Iterator[Round]:
         """The rounds that get a memory reward."""
         return (r for r in self.rounds if r.is_scored)
-
-    def prompt_ids(self) -> list[int]:
-        """The prompt's tokens, generation prompt included: the context of round 1."""
-        return self.sequences[0].ids[: self.prompt_length]

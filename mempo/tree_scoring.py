@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from mempo.batches import group_by_tokens
 from mempo.logprobs import statistics_at
 
 
@@ -111,13 +112,8 @@ def tree_logprobs(
 
 def plan_passes(trees: Sequence[Tree], batch_tokens: int) -> list[_Pass]:
     """Groups trees of similar length, and their branches into passes, under the token budget."""
-    groups: list[list[int]] = []
-    for index in sorted(range(len(trees)), key=lambda index: -len(trees[index].ids)):
-        width = len(trees[groups[-1][0]].ids) if groups else 0
-        if groups and (len(groups[-1]) + 1) * width <= batch_tokens:
-            groups[-1].append(index)
-        else:
-            groups.append([index])
+    longest_first = sorted(range(len(trees)), key=lambda index: -len(trees[index].ids))
+    groups = group_by_tokens(longest_first, lambda index: len(trees[index].ids), batch_tokens)
     return [_Pass(tuple(group), tuple(_chunks(trees, group, batch_tokens))) for group in groups]
 
 

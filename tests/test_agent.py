@@ -129,7 +129,7 @@ def test_snapshots_are_prefixes_and_what_the_engine_saw() -> None:
         assert ids[: round_.snapshot_length] == prompt
         assert round_.start == round_.snapshot_length
         assert run.conversation.decode(ids[round_.start : round_.end]) == round_.text
-    assert run.trajectory.prompt_ids() == run.prompts[0]
+    assert run.trajectory.sequences[0].ids[: run.trajectory.prompt_length] == run.prompts[0]
     first, last = run.trajectory.rounds[1].memory_span
     assert run.conversation.decode(ids[first:last]) == "<mem>Ann: Rome</mem>"
     assert not run.trajectory.rounds[0].is_scored
@@ -504,7 +504,7 @@ def test_memory_contexts_equal_the_template_on_its_messages(
 def test_the_prompt_is_shared_by_all_sequences() -> None:
     run = Run([SEARCH, ACCESS, ACCESS, ANSWER], replace(SETTINGS, context="memory"))
     prompt = run.conversation.prompt_ids(QUESTION)
-    assert run.trajectory.prompt_ids() == prompt
+    assert run.trajectory.sequences[0].ids[: run.trajectory.prompt_length] == prompt
     assert all(s.ids[: len(prompt)] == prompt for s in run.trajectory.sequences)
     shown = [run.conversation.decode(p) for p in run.prompts]
     assert SEARCH not in shown[2]

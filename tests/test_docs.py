@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from hydra import compose as hydra_compose
-from hydra import initialize_config_dir
 from omegaconf import OmegaConf
+
+from mempo.cli import compose_tree
 
 ROOT = Path(__file__).resolve().parent.parent
 SECTIONS = ("reward", "scoring", "outcome", "memory", "loss", "rollout")
@@ -31,9 +31,8 @@ def as_written(value: Any) -> str:
 
 
 def test_every_switch_stands_in_the_docs_with_its_default() -> None:
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        # A model without overrides of its own: the defaults of the method.
-        config = hydra_compose("train", ["model=pretrained"])
+    # A model without overrides of its own: the defaults of the method.
+    config = compose_tree("train", ["model=pretrained"])
     expected: dict[str, str] = {}
     for section in SECTIONS:
         node = OmegaConf.to_container(config[section], resolve=False)

@@ -18,10 +18,10 @@ ROOT = Path(__file__).resolve().parent.parent
 PROGRAM_SECONDS = 600
 
 
-def run_program(program: str, *overrides: str, expect: int = 0) -> str:
-    """Runs ``train.py`` or ``evaluate.py`` and returns its output."""
+def run_program(program: str, *arguments: str, expect: int = 0) -> str:
+    """Runs a program of the project and returns its output, standard output last."""
     done = subprocess.run(
-        [sys.executable, str(ROOT / program), *overrides],
+        [sys.executable, str(ROOT / program), *arguments],
         capture_output=True,
         text=True,
         timeout=PROGRAM_SECONDS,
@@ -112,14 +112,7 @@ def test_torchtitan_3602_two_evaluations_give_one_table(
 def test_lightning_20404_two_uneven_processes_use_every_trajectory_once_and_stay_equal(
     run: tuple[Path, str], cache: Path, tmp_path: Path
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "two_process_run.py"), str(tmp_path), str(cache)],
-        capture_output=True,
-        text=True,
-        timeout=PROGRAM_SECONDS,
-        cwd=ROOT,
-    )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    run_program("tests/two_process_run.py", str(tmp_path), str(cache))
     trajectories = read_lines(tmp_path / "trajectories.jsonl")
     assert len(trajectories) == 2 * 3 * 4  # epochs, tasks, group
     keys = Counter((line["epoch"], line["task"], line["sample"]) for line in trajectories)
@@ -140,15 +133,8 @@ def test_lightning_20404_two_uneven_processes_use_every_trajectory_once_and_stay
 def test_lightning_9502_lightning_21492_a_resumed_run_collects_each_epoch_once(
     run: tuple[Path, str], cache: Path, tmp_path: Path
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "resume_run.py"), str(tmp_path), str(cache)],
-        capture_output=True,
-        text=True,
-        timeout=PROGRAM_SECONDS,
-        cwd=ROOT,
-    )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == [0, 1]
+    output = run_program("tests/resume_run.py", str(tmp_path), str(cache))
+    assert json.loads(output.splitlines()[-1]) == [0, 1]
     assert [line["epoch"] for line in read_lines(tmp_path / "metrics.jsonl")] == [0, 1]
     counts = Counter(line["epoch"] for line in read_lines(tmp_path / "trajectories.jsonl"))
     assert counts == {0: 8, 1: 8}
