@@ -26,7 +26,7 @@ class MemoryRewardCallback(pl.Callback):
 
     def __init__(self, config: Config, tokenizer: Any) -> None:
         self.config = config
-        self.scorer = MemoryScorer(tokenizer, config.scoring, lambda own: max(gather_objects(own)))
+        self.scorer = MemoryScorer(tokenizer, config.scoring, _most_of_all_ranks)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Writes memory rewards and advantages into the data module's trajectories."""
@@ -35,15 +35,27 @@ class MemoryRewardCallback(pl.Callback):
         start = time.monotonic()
         model.eval()
         with torch.no_grad(), trainer.precision_plugin.forward_context():
-            if self.config.scoring.enabled:
-                self._score(trainer, model, source.trajectories)
-            if self.config.optimizer.updates_per_epoch > 1:
-                write_old_logprobs(model, source.trajectories, self.config)
+            self._score(trainer, model, source.trajectories)
         assign_advantages(source.trajectories, self.config.outcome, self.config.memory)
         source.phase_seconds["scoring"] = time.monotonic() - start
 
     def _score(self, trainer: pl.Trainer, model: Any, trajectories: Sequence[Trajectory]) -> None:
-        rows = self.scorer.row_count(trajectories)
-        shown = self.config.callbacks.progress_bars and trainer.is_global_zero
-        with progress_bar(f"scoring {trainer.current_epoch}", rows, enabled=shown) as bar:
-            self.scorer.score(model, trajectories, bar.advance)
+        several = self.config.optimizer.updates_per_epoch > 1
+        old_temperature = self.config.rollout.temperature if several else None
+        if self.config.scoring.enabled:
+            rows = self.scorer.row_count(trajectories)
+            shown = self.config.callbacks.progress_bars and trainer.is_global_zero
+            with progress_bar(f"scoring {trainer.current_epoch}", rows, enabled=shown) as bar:
+                self.scorer.score(model, trajectories, bar.advance, old_temperature)
+        elif old_temperature is not None:
+            write_old_logprobs(
+                model,
+                trajectories,
+                old_temperature,
+                self.config.optimizer.micro_batch_tokens,
+                _most_of_all_ranks,
+            )
+
+
+def _most_of_all_ranks(own: int) -> int:
+    return max(gather_objects(own))

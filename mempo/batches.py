@@ -26,6 +26,11 @@ class TrainingRow:
     sequence: TokenSequence
     token_weight: float
 
+    @property
+    def is_trained(self) -> bool:
+        """False when every advantage is 0."""
+        return self.sequence.advantages is None or any(self.sequence.advantages)
+
 
 @dataclass(frozen=True)
 class Batch:

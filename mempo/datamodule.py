@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, cast
 
 import lightning as L
@@ -30,17 +31,45 @@ from mempo.trajectory import Task, Trajectory
 
 
 class EpochDataset(Dataset[Batch]):
-    """An epoch's micro-batches; item i is collated when it is asked for, after scoring."""
+    """An epoch's micro-batches, laid out and collated when they are asked for, after scoring.
 
-    def __init__(self, plan: Sequence[tuple[list[TrainingRow], bool]]) -> None:
-        self._plan = plan
+    Args:
+        updates: the rows of each optimizer step.
+        counts: its number of micro-batches, the same on every rank.
+        budget: the tokens of a micro-batch (``plan_micro_batches``).
+        skip_zeros: leave out rows whose advantages are all 0, as those of constant groups, since
+            they add nothing to the gradient. A step that needs fewer micro-batches than it has
+            begins with empty ones.
+    """
+
+    def __init__(
+        self,
+        updates: Sequence[list[TrainingRow]],
+        counts: Sequence[int],
+        budget: int,
+        skip_zeros: bool,
+    ) -> None:
+        self._updates = updates
+        self._counts = counts
+        self._budget = budget
+        self._skip_zeros = skip_zeros
 
     def __len__(self) -> int:
-        return len(self._plan)
+        return sum(self._counts)
 
     def __getitem__(self, index: int) -> Batch:
         rows, last_of_update = self._plan[index]
         return collate(rows, last_of_update)
+
+    @cached_property
+    def _plan(self) -> list[tuple[list[TrainingRow], bool]]:
+        plan: list[tuple[list[TrainingRow], bool]] = []
+        for rows, count in zip(self._updates, self._counts, strict=True):
+            trained = [row for row in rows if not self._skip_zeros or row.is_trained]
+            batches = plan_micro_batches(trained, self._budget)
+            batches = [[] for _ in range(count - len(batches))] + batches
+            plan += [(batch, index == count - 1) for index, batch in enumerate(batches)]
+        return plan
 
 
 class RolloutDataModule(L.LightningDataModule):
@@ -67,7 +96,7 @@ class RolloutDataModule(L.LightningDataModule):
         self._collected_epoch: int | None = None
         self._next_epoch = 0
         self._engine: Engine | None = None
-        self._plan: list[tuple[list[TrainingRow], bool]] = []
+        self._updates = EpochDataset([], [], 1, skip_zeros=False)
 
     # Lightning's hooks
 
@@ -90,12 +119,13 @@ class RolloutDataModule(L.LightningDataModule):
         """
         epoch = max(self._trainer.current_epoch, self._next_epoch)
         if epoch == self._trainer.max_epochs:  # a finished run, resumed
-            return DataLoader(EpochDataset([]), batch_size=None, shuffle=False)
+            self._updates = EpochDataset([], [], 1, skip_zeros=False)
+            return DataLoader(self._updates, batch_size=None, shuffle=False)
         if self._collected_epoch != epoch:
             self.sync_weights()
             self._collect(epoch)
             self._collected_epoch = epoch
-        return DataLoader(EpochDataset(self._plan), batch_size=None, shuffle=False)
+        return DataLoader(self._updates, batch_size=None, shuffle=False)
 
     def state_dict(self) -> dict[str, Any]:
         """Checkpoints are written at epoch ends: the next epoch is the one after the collected."""
@@ -167,25 +197,29 @@ class RolloutDataModule(L.LightningDataModule):
                 epoch=epoch,
                 progress=lambda tick: bar.advance(tick.trajectories_done, tick.tokens),
             )
-        self._plan = self._plan_updates(epoch)
+        self._updates = self._plan_updates(epoch)
         self.phase_seconds["rollout"] = time.monotonic() - start
 
-    def _plan_updates(self, epoch: int) -> list[tuple[list[TrainingRow], bool]]:
-        """Splits the trajectories into optimizer steps and these into micro-batches.
+    def _plan_updates(self, epoch: int) -> EpochDataset:
+        """Splits the trajectories into optimizer steps.
 
-        Every rank gets the same number of micro-batches: one that has fewer adds empty ones.
+        Every rank gets the same number of micro-batches, that of the rank that needs most.
         """
-        updates = self.config.optimizer.updates_per_epoch
+        settings, loss = self.config.optimizer, self.config.loss
         order = list(self.trajectories)
         random.Random(derive_seed(self.config.seed, "updates", epoch)).shuffle(order)
-        plan: list[tuple[list[TrainingRow], bool]] = []
-        for update in range(updates):
-            rows = self._rows(order[update::updates])
-            batches = plan_micro_batches(rows, self.config.optimizer.micro_batch_tokens)
-            count = max(*gather_objects(len(batches)), 1)
-            batches += [[] for _ in range(count - len(batches))]
-            plan += [(batch, index == count - 1) for index, batch in enumerate(batches)]
-        return plan
+        steps = settings.updates_per_epoch
+        updates = [self._rows(order[step::steps]) for step in range(steps)]
+        counts = [
+            max(*gather_objects(len(plan_micro_batches(rows, settings.micro_batch_tokens))), 1)
+            for rows in updates
+        ]
+        return EpochDataset(
+            updates,
+            counts,
+            settings.micro_batch_tokens,
+            skip_zeros=loss.kl_coefficient == 0 and loss.entropy_coefficient == 0,
+        )
 
     def _rows(self, trajectories: Sequence[Trajectory]) -> list[TrainingRow]:
         """The sequences that hold policy tokens, weighted over the optimizer step of all ranks."""

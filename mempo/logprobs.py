@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -19,6 +19,8 @@ from torch.utils.checkpoint import checkpoint
 
 CHUNK_ELEMENTS = 2**25
 """Logits that exist at one time: 128 MiB in float32."""
+
+Entropy = Literal["none", "measured", "trained"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ def token_logprobs(
     attention_mask: Tensor,
     wanted: Tensor,
     temperature: float = 1.0,
-    with_entropy: bool = False,
+    entropy: Entropy = "none",
 ) -> TokenLogProbs:
     """Log-probability of ``ids[b, t]`` given ``ids[b, :t]`` where ``wanted[b, t]`` is true.
 
@@ -45,7 +47,8 @@ def token_logprobs(
         attention_mask: 1 on real tokens, 0 on padding (on either side), [B, T].
         wanted: bool, [B, T]; ``wanted[:, 0]`` must be false, since nothing precedes it.
         temperature: the sampling temperature; logits are divided by it.
-        with_entropy: also return the entropy of each wanted position's distribution.
+        entropy: also return the entropy of each wanted position's distribution, with its
+            gradient (``trained``) or without (``measured``), which is cheaper.
     """
     if bool(wanted[:, 0].any()):
         raise ValueError("the first token has no log-probability: nothing precedes it")
@@ -68,16 +71,16 @@ def token_logprobs(
         columns - 1,
         ids[rows, columns],
         temperature,
-        with_entropy,
+        entropy,
     )
-    chosen, entropy = values.unbind(-1)
+    chosen, entropies = values.unbind(-1)
     if nothing_wanted:
         nothing = torch.ones_like(chosen, dtype=torch.bool)
         chosen = chosen.masked_fill(nothing, 0.0)
-        entropy = entropy.masked_fill(nothing, 0.0)
+        entropies = entropies.masked_fill(nothing, 0.0)
     return TokenLogProbs(
         _placed(chosen, rows, columns, ids.shape),
-        _placed(entropy, rows, columns, ids.shape) if with_entropy else None,
+        _placed(entropies, rows, columns, ids.shape) if entropy != "none" else None,
     )
 
 
@@ -88,7 +91,7 @@ def statistics_at(
     positions: Tensor,
     targets: Tensor,
     temperature: float = 1.0,
-    with_entropy: bool = False,
+    entropy: Entropy = "none",
 ) -> Tensor:
     """Log-probability and entropy of ``targets`` under the hidden states at ``[rows, positions]``.
 
@@ -97,7 +100,7 @@ def statistics_at(
     """
 
     def statistics(head: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
-        return _in_chunks(head, hidden[rows, positions], targets, temperature, with_entropy)
+        return _in_chunks(head, hidden[rows, positions], targets, temperature, entropy)
 
     with _output_layer_as(model, statistics):
         values: Tensor = forward().logits
@@ -109,7 +112,7 @@ def _in_chunks(
     hidden: Tensor,
     targets: Tensor,
     temperature: float,
-    with_entropy: bool,
+    entropy: Entropy,
 ) -> Tensor:
     """Log-probability and entropy of every target, [N, 2] in float32, a chunk of ``hidden`` [N, H]
     at a time."""
@@ -120,10 +123,13 @@ def _in_chunks(
             logits = logits / temperature
         normalizer = logits.logsumexp(-1)
         logprobs = logits.gather(-1, chosen.unsqueeze(-1)).squeeze(-1) - normalizer
-        entropy = torch.zeros_like(logprobs)
-        if with_entropy:
-            entropy = normalizer - (logits.softmax(-1) * logits).sum(-1)
-        return torch.stack([logprobs, entropy], dim=-1)
+        entropies = torch.zeros_like(logprobs)
+        if entropy == "trained":
+            entropies = _entropy(logits, normalizer)
+        elif entropy == "measured":
+            with torch.no_grad():
+                entropies = _entropy(logits, normalizer)
+        return torch.stack([logprobs, entropies], dim=-1)
 
     with torch.no_grad():
         vocabulary = head(hidden[:1]).shape[-1]
@@ -137,6 +143,10 @@ def _in_chunks(
         else:
             parts.append(chunk_statistics(states, chosen))
     return torch.cat(parts)
+
+
+def _entropy(logits: Tensor, normalizer: Tensor) -> Tensor:
+    return normalizer - ((logits - normalizer.unsqueeze(-1)).exp() * logits).sum(-1)
 
 
 @contextmanager

@@ -16,8 +16,9 @@ GIB = 1024**3
 CARD_GIB = 80.0
 """Memory of the card that a plan is held against, in GiB."""
 
-LOGIT_CHUNK_TOKENS = 1024
-"""Tokens whose logits stand in memory at a time, in float32, once forward and once backward."""
+LOGIT_CHUNK_ELEMENTS = 2**25
+"""Logits that stand in memory at a time (``mempo.logprobs.CHUNK_ELEMENTS``), three times in
+float32: themselves, their exponentials and their gradient."""
 
 _BYTES = {"float32": 4, "bfloat16": 2}
 
@@ -116,10 +117,9 @@ def estimate_memory(
         reference=held * size if config.loss.kl_coefficient > 0 else 0,
         gathered=2 * largest * size if shards > 1 else 0,
         activations=_activations(config, architecture),
-        logits=2
+        logits=3
         * 4
-        * architecture.vocab_size
-        * min(config.optimizer.micro_batch_tokens, LOGIT_CHUNK_TOKENS),
+        * min(architecture.vocab_size * config.optimizer.micro_batch_tokens, LOGIT_CHUNK_ELEMENTS),
         engine_weights=engine_weights,
         engine_cache=engine_cache,
     )

@@ -113,7 +113,8 @@ class MemPOModule(L.LightningModule):
             self.epoch_metrics = self._reduced_metrics()
 
     def _reduced_metrics(self) -> dict[str, float]:
-        """The epoch's sums over all ranks as means per policy token. Every rank must call it."""
+        """The epoch's sums over all ranks as means per trained policy token; without one there is
+        no mean. Every rank must call it."""
         updates = len(self._grad_norms)
         totals: dict[str, float] = {}
         for sums, maxima in gather_objects((dict(self._sums), dict(self._maxima))):
@@ -121,7 +122,7 @@ class MemPOModule(L.LightningModule):
                 totals[key] = totals.get(key, 0.0) + value
             for key, value in maxima.items():
                 totals[key] = max(totals.get(key, value), value)
-        tokens = max(totals.get("tokens", 0.0), 1.0)
+        tokens = totals["tokens"]
         metrics = {"update/loss": totals["loss"] / max(updates, 1)}
         names = {
             "clipped_sum": "update/clip_share",
@@ -133,9 +134,10 @@ class MemPOModule(L.LightningModule):
             "importance_sum": "update/importance_mean",
         }
         for key, name in names.items():
-            if key in totals:
+            if key in totals and tokens:
                 metrics[name] = totals[key] / tokens
-        if "mismatch_max" in totals:
+        metrics["update/tokens"] = tokens
+        if "mismatch_max" in totals and tokens:
             metrics["engine/mismatch_max"] = totals["mismatch_max"]
         if updates:
             metrics["update/gradient_norm"] = sum(self._grad_norms) / updates
@@ -180,7 +182,7 @@ class MemPOModule(L.LightningModule):
             batch.attention_mask,
             batch.mask,
             self.config.rollout.temperature,
-            with_entropy=True,
+            entropy="trained" if settings.entropy_coefficient > 0 else "measured",
         )
         try:
             return policy_loss(

@@ -20,6 +20,7 @@ from torch import Tensor
 from mempo.batches import group_by_tokens
 from mempo.config import ScoringConfig
 from mempo.logprobs import token_logprobs
+from mempo.old_logprobs import trained_sequences, write_old_logprobs
 from mempo.trajectory import Round, Task, TokenSequence, Trajectory
 from mempo.tree_scoring import Branch, Tree, tree_logprobs, unsupported_reason
 
@@ -39,8 +40,8 @@ class ScoredText:
 class _Row:
     """One context followed by a scored text, and where its result goes.
 
-    The context is the first ``prefix`` tokens of ``sequence`` and then its ``own`` tokens: for a
-    snapshot its last token, for a memory context the memory after the prompt.
+    The context is the first ``prefix`` tokens of ``sequence`` and then its ``own`` tokens: the last
+    token of a context that is a prefix of the sequence, or the memory after the prompt.
     """
 
     round: Round
@@ -147,12 +148,29 @@ class MemoryScorer:
         self,
         model: Any,
         trajectories: Sequence[Trajectory],
-        progress: Callable[[int], None] | None = None,
+        progress: Callable[[int], None] = lambda done: None,
+        old_temperature: float | None = None,
     ) -> None:
         """Writes ``p_full``, ``p_mem``, the kept shares and ``memory_reward`` into the scored
-        rounds. ``progress`` is told the number of rows done after each batch."""
+        rounds. ``progress`` is told the number of rows done after each batch.
+
+        With ``old_temperature`` it also writes ``old_logprobs`` into the sequences, at that
+        temperature (``mempo/old_logprobs.py``): a tree gives them without a pass of their own.
+        """
         rows = self.rows(trajectories)
-        logprobs = self._score_rows(model, rows, progress or (lambda done: None))
+        if self._as_tree(model):
+            sequences = [] if old_temperature is None else trained_sequences(trajectories)
+            logprobs = self._score_trees(model, rows, sequences, old_temperature or 1.0, progress)
+        else:
+            logprobs = self._score_padded(model, rows, progress)
+            if old_temperature is not None:
+                write_old_logprobs(
+                    model,
+                    trajectories,
+                    old_temperature,
+                    self.config.batch_tokens,
+                    self._batches_on_every_rank,
+                )
         results: dict[tuple[int, bool, int], tuple[Tensor, ScoredText]] = {
             (id(row.round), row.is_memory, row.alias): (logp, row.text)
             for row, logp in zip(rows, logprobs, strict=True)
@@ -180,69 +198,80 @@ class MemoryScorer:
         rows: list[_Row] = []
         encoded: dict[str, ScoredText] = {}
         for trajectory in trajectories:
-            prompt = trajectory.prompt_length
             for alias, gold in enumerate(gold_texts(trajectory.task, self.config.gold)):
                 if gold not in encoded:
                     encoded[gold] = encode_answer(self.tokenizer, self.config, gold)
                 text = encoded[gold]
                 for scored in trajectory.scored_rounds():
-                    assert scored.memory_span is not None
                     sequence = trajectory.sequences[scored.sequence]
                     last = scored.snapshot_length - 1
                     newest = tuple(sequence.ids[last : last + 1])
                     rows.append(_Row(scored, sequence, last, newest, text, alias, False))
-                    # Every sequence of a trajectory begins with the prompt.
-                    memory = tuple(sequence.ids[scored.start : scored.memory_span[1]])
-                    rows.append(_Row(scored, sequence, prompt, memory, text, alias, True))
+                    sequence, prefix, own = _memory_context(trajectory, scored)
+                    rows.append(_Row(scored, sequence, prefix, own, text, alias, True))
         return rows
 
-    @torch.no_grad()
-    def _score_rows(
-        self, model: Any, rows: list[_Row], progress: Callable[[int], None]
-    ) -> list[Tensor]:
-        """Log-probabilities of each row's scored text, on the CPU, [len(text)]."""
-        if self.config.method == "tree":
-            reason = unsupported_reason(model)
-            if reason is None:
-                return self._score_trees(model, rows, progress)
-            if not self._said_why_padded:
-                self._said_why_padded = True
-                _LOG.warning("scoring.method=padded is used for this model: %s", reason)
-        return self._score_padded(model, rows, progress)
+    def _as_tree(self, model: Any) -> bool:
+        if self.config.method == "padded":
+            return False
+        reason = unsupported_reason(model)
+        if reason is not None and not self._said_why_padded:
+            self._said_why_padded = True
+            _LOG.warning("scoring.method=padded is used for this model: %s", reason)
+        return reason is None
 
     def _score_trees(
-        self, model: Any, rows: list[_Row], progress: Callable[[int], None]
+        self,
+        model: Any,
+        rows: Sequence[_Row],
+        old: Sequence[TokenSequence],
+        old_temperature: float,
+        progress: Callable[[int], None],
     ) -> list[Tensor]:
-        """One tree for each sequence; equal ones, of trajectories that are alike, once."""
-        members: dict[int, list[int]] = {}
+        """Log-probabilities of each row's scored text, on the CPU, [len(text)], and those of the
+        policy tokens of the sequences ``old``, written into them.
+
+        One tree for each sequence; equal ones, of trajectories that are alike, once.
+        """
+        rows_of: dict[int, list[int]] = {}
+        sequences = {id(sequence): sequence for sequence in old}
         for index, row in enumerate(rows):
-            members.setdefault(id(row.sequence), []).append(index)
-        places: dict[Tree, list[list[int]]] = {}
-        for indices in members.values():
-            longest = max(rows[index].prefix for index in indices)
-            tree = Tree(
-                tuple(rows[indices[0]].sequence.ids[:longest]),
-                tuple(
-                    Branch(row.prefix, row.own + row.text.ids, len(row.own))
-                    for row in (rows[index] for index in indices)
-                ),
-            )
-            places.setdefault(tree, []).append(indices)
-        trees = [*places]
-        done = sum(len(tree.branches) for tree in trees)
+            rows_of.setdefault(id(row.sequence), []).append(index)
+            sequences.setdefault(id(row.sequence), row.sequence)
+        wanted = {id(sequence) for sequence in old}
+        places: dict[Tree, list[int]] = {}
+        for key, sequence in sequences.items():
+            members = [rows[index] for index in rows_of.get(key, [])]
+            own = tuple(i for i, policy in enumerate(sequence.mask) if policy and key in wanted)
+            longest = max([row.prefix for row in members] + [own[-1] + 1 if own else 1])
+            branches = (Branch(r.prefix, r.own + r.text.ids, len(r.own)) for r in members)
+            tree = Tree(tuple(sequence.ids[:longest]), tuple(branches), own)
+            places.setdefault(tree, []).append(key)
+        done = sum(len(tree.branches) for tree in places)
         values = tree_logprobs(
-            model, trees, self.config.batch_tokens, progress, self._batches_on_every_rank
+            model,
+            [*places],
+            self.config.batch_tokens,
+            old_temperature,
+            progress,
+            self._batches_on_every_rank,
         )
         progress(len(rows) - done)
         results: list[Tensor] = [torch.empty(0)] * len(rows)
-        for tree, of_tree in zip(trees, values, strict=True):
-            for indices in places[tree]:
-                for index, logp in zip(indices, of_tree, strict=True):
+        for (tree, keys), of_tree in zip(places.items(), values, strict=True):
+            for key in keys:
+                for index, logp in zip(rows_of.get(key, []), of_tree.branches, strict=True):
                     results[index] = logp
+                if key in wanted:
+                    old_logprobs = [0.0] * len(sequences[key])
+                    for position, logp in zip(tree.own, of_tree.own.tolist(), strict=True):
+                        old_logprobs[position] = logp
+                    sequences[key].old_logprobs = old_logprobs
         return results
 
+    @torch.no_grad()
     def _score_padded(
-        self, model: Any, rows: list[_Row], progress: Callable[[int], None]
+        self, model: Any, rows: Sequence[_Row], progress: Callable[[int], None]
     ) -> list[Tensor]:
         """Every context a row of its own, left-padded."""
         # The trajectories of a group often begin alike, and short memories repeat: equal rows are
@@ -294,6 +323,24 @@ class MemoryScorer:
         assert best is not None
         scored.p_full, scored.p_mem, scored.kept_full, scored.kept_mem = best
         scored.memory_reward = best[1] - best[0]
+
+
+def _memory_context(
+    trajectory: Trajectory, scored: Round
+) -> tuple[TokenSequence, int, tuple[int, ...]]:
+    """The memory context of a round as the first tokens of a sequence and the tokens after them.
+
+    Every sequence of a trajectory begins with the prompt. In memory-context rollouts the sequence
+    of the next round goes on with this round, so that it holds the whole context.
+    """
+    assert scored.memory_span is not None
+    sequence, prompt = trajectory.sequences[scored.sequence], trajectory.prompt_length
+    memory = tuple(sequence.ids[scored.start : scored.memory_span[1]])
+    if scored.sequence + 1 < len(trajectory.sequences):
+        following = trajectory.sequences[scored.sequence + 1]
+        if tuple(following.ids[prompt : prompt + len(memory)]) == memory:
+            return following, prompt + len(memory) - 1, memory[-1:]
+    return sequence, prompt, memory
 
 
 def _padded_logprobs(model: Any, rows: list[_Row]) -> list[Tensor]:

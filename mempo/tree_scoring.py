@@ -10,8 +10,10 @@ have in a row of its own, so the numbers are those of ``padded``:
                      \\- memory 2, text     \\- text after snapshot 3
                      \\- memory 3, text
 
-The passes go through the model's own forward (a 4-D attention mask over kept keys and values), so
-sharded and wrapped models work.
+What all sequences of a pass begin with, such as the instructions, is computed once for them. The
+pass over the sequences also gives the log-probabilities of their own tokens where they are wanted
+(π_old of specification section 8). The passes go through the model's own forward (a 4-D attention
+mask over kept keys and values), so sharded and wrapped models work.
 """
 
 from __future__ import annotations
@@ -28,6 +30,11 @@ from transformers import DynamicCache
 from mempo.batches import group_by_tokens
 from mempo.logprobs import statistics_at
 
+MASK_ELEMENTS = 2**28
+"""Entries of the attention mask of one pass over branches: 256 MiB of booleans."""
+
+_WORTH_A_PASS = 128  # tokens
+
 
 @dataclass(frozen=True)
 class Branch:
@@ -41,10 +48,21 @@ class Branch:
 
 @dataclass(frozen=True)
 class Tree:
-    """A sequence's tokens up to the longest prefix, and its branches."""
+    """A sequence's tokens as far as they are needed, its branches, and the ascending positions (at
+    least 1) of those own tokens whose log-probabilities are wanted."""
 
     ids: tuple[int, ...]
     branches: tuple[Branch, ...]
+    own: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class TreeLogProbs:
+    """Log-probabilities on the CPU: of the ``own`` tokens, [len(own)], and of every branch's scored
+    tokens."""
+
+    own: Tensor
+    branches: list[Tensor]
 
 
 @dataclass(frozen=True)
@@ -59,9 +77,11 @@ class _Slot:
 
 @dataclass(frozen=True)
 class _Pass:
-    """Trees whose sequences are computed together, and the passes over their branches."""
+    """Trees whose sequences are computed together, the number of tokens at their start that are
+    computed once for all, and the passes over their branches."""
 
     trees: tuple[int, ...]
+    shared: int
     chunks: tuple[tuple[_Slot, ...], ...]
 
 
@@ -83,46 +103,71 @@ def tree_logprobs(
     model: Any,
     trees: Sequence[Tree],
     batch_tokens: int,
+    temperature: float = 1.0,
     progress: Callable[[int], None] = lambda done: None,
     passes_on_every_rank: Callable[[int], int] = lambda own: own,
-) -> list[list[Tensor]]:
-    """Log-probabilities of every branch's scored tokens, on the CPU, by tree and branch.
+) -> list[TreeLogProbs]:
+    """Log-probabilities of every tree's own tokens and of its branches' scored tokens.
 
-    ``batch_tokens`` bounds the padded tokens of a pass (or one sequence, or one branch).
-    ``progress`` is told the number of branches done. ``passes_on_every_rank`` turns this rank's
-    number of forward passes into the largest of all ranks.
+    ``batch_tokens`` bounds the padded tokens of a pass (or one sequence, or one branch). The logits
+    of own tokens are divided by ``temperature``, those of branches are not. ``progress`` is told
+    the number of branches done. ``passes_on_every_rank`` turns this rank's number of forward passes
+    into the largest of all ranks.
     """
     plan = plan_passes(trees, batch_tokens)
-    results: list[list[Tensor]] = [[torch.empty(0)] * len(tree.branches) for tree in trees]
+    branches: list[list[Tensor]] = [[torch.empty(0)] * len(tree.branches) for tree in trees]
+    own: list[Tensor] = [torch.empty(0)] * len(trees)
     for entry in plan:
         members = [trees[index] for index in entry.trees]
-        cache, lengths = _run_sequences(model, members)
+        cache, values = _run_sequences(model, members, entry.shared, temperature)
+        for index, of_tree in zip(entry.trees, values, strict=True):
+            own[index] = of_tree
+        kept = cache.get_seq_length()
         for chunk in entry.chunks:
-            for slot, values in zip(
+            for slot, scored in zip(
                 chunk, _run_branches(model, trees, chunk, cache, len(members)), strict=True
             ):
-                results[slot.tree][slot.branch] = values
-            cache.crop(lengths - cache.get_seq_length())
+                branches[slot.tree][slot.branch] = scored
+            cache.crop(kept - cache.get_seq_length())
             progress(len(chunk))
-    own = sum(1 + len(entry.chunks) for entry in plan)
-    for _ in range(passes_on_every_rank(own) - own):
-        _run_sequences(model, [Tree((0, 0), ())])
-    return results
+    done = sum(1 + bool(entry.shared) + len(entry.chunks) for entry in plan)
+    for _ in range(passes_on_every_rank(done) - done):
+        _run_sequences(model, [Tree((0, 0), ())], 0, temperature)
+    return [TreeLogProbs(*result) for result in zip(own, branches, strict=True)]
 
 
 def plan_passes(trees: Sequence[Tree], batch_tokens: int) -> list[_Pass]:
     """Groups trees of similar length, and their branches into passes, under the token budget."""
     longest_first = sorted(range(len(trees)), key=lambda index: -len(trees[index].ids))
     groups = group_by_tokens(longest_first, lambda index: len(trees[index].ids), batch_tokens)
-    return [_Pass(tuple(group), tuple(_chunks(trees, group, batch_tokens))) for group in groups]
+    return [
+        _Pass(
+            tuple(group),
+            _shared_start([trees[index] for index in group]),
+            tuple(_chunks(trees, group, batch_tokens)),
+        )
+        for group in groups
+    ]
+
+
+def _shared_start(trees: Sequence[Tree]) -> int:
+    """How many tokens at the start of all sequences are computed once: 0 where that would save less
+    than a pass of its own costs. What predicts a wanted own token is never among them."""
+    first, last = min(tree.ids for tree in trees), max(tree.ids for tree in trees)
+    longest = min(len(tree.ids) for tree in trees) - 1
+    longest = min([longest, *(tree.own[0] - 1 for tree in trees if tree.own)])
+    # Whatever the smallest and the largest of sorted tuples begin with, all between begin with.
+    shared = next((i for i in range(longest) if first[i] != last[i]), max(longest, 0))
+    return shared if shared * (len(trees) - 1) >= _WORTH_A_PASS else 0
 
 
 def _chunks(
     trees: Sequence[Tree], group: list[int], batch_tokens: int
 ) -> Iterator[tuple[_Slot, ...]]:
     """Passes over the branches of a group. In each, a row takes branches of its own tree as long
-    as they fit into its share of the budget (at least one)."""
-    share = batch_tokens // len(group)
+    as they fit into its share of the budget and of the mask (at least one)."""
+    past = len(trees[group[0]].ids)
+    share = min(batch_tokens, MASK_ELEMENTS // (past + batch_tokens)) // len(group)
     waiting = [list(range(len(trees[index].branches))) for index in group]
     while any(waiting):
         chunk: list[_Slot] = []
@@ -137,8 +182,11 @@ def _chunks(
         yield tuple(chunk)
 
 
-def _run_sequences(model: Any, trees: Sequence[Tree]) -> tuple[DynamicCache, int]:
-    """One forward over the sequences, right-padded; their keys and values and the padded length."""
+def _run_sequences(
+    model: Any, trees: Sequence[Tree], shared: int, temperature: float
+) -> tuple[DynamicCache, list[Tensor]]:
+    """The sequences, right-padded, behind their shared start; their keys and values, and the
+    log-probabilities of their own tokens."""
     device = next(model.parameters()).device
     width = max(len(tree.ids) for tree in trees)
     ids = torch.zeros(len(trees), width, dtype=torch.long)  # (B, T)
@@ -146,15 +194,31 @@ def _run_sequences(model: Any, trees: Sequence[Tree]) -> tuple[DynamicCache, int
     for row, tree in enumerate(trees):
         ids[row, : len(tree.ids)] = torch.tensor(tree.ids)
         attention[row, : len(tree.ids)] = 1
+    ids, attention = ids.to(device), attention.to(device)
     cache = DynamicCache()
-    model(
-        input_ids=ids.to(device),
-        attention_mask=attention.to(device),
-        past_key_values=cache,
-        use_cache=True,
-        logits_to_keep=1,
+    if shared:
+        model(input_ids=ids[:1, :shared], past_key_values=cache, use_cache=True, logits_to_keep=1)
+        cache.batch_repeat_interleave(len(trees))
+
+    def forward(**more: Any) -> Any:
+        return model(
+            input_ids=ids[:, shared:],
+            attention_mask=attention,
+            past_key_values=cache,
+            use_cache=True,
+            **more,
+        )
+
+    counts = [len(tree.own) for tree in trees]
+    if not any(counts):
+        forward(logits_to_keep=1)
+        return cache, [torch.empty(0) for _ in trees]
+    rows = torch.tensor([row for row, tree in enumerate(trees) for _ in tree.own], device=device)
+    columns = torch.tensor([column for tree in trees for column in tree.own], device=device)
+    values = statistics_at(
+        model, forward, rows, columns - 1 - shared, ids[rows, columns], temperature
     )
-    return cache, width
+    return cache, list(torch.split(values[:, 0].cpu(), counts))
 
 
 def _run_branches(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mempo.batches import Batch, TrainingRow, collate, pad_rows, plan_micro_batches
 from mempo.config import LossConfig
+from mempo.datamodule import EpochDataset
 from mempo.loss import aggregation_weights, policy_loss
 from mempo.trajectory import Objective, SpanKind, Task, TokenSequence, Trajectory
 
@@ -185,3 +186,53 @@ def test_prime_rl_2562_any_split_gives_one_loss(seed: int, budget: int, aggregat
     split = sum(float(loss_of(part, current)) for part in parts)
     assert whole == pytest.approx(total, abs=1e-6)
     assert split == pytest.approx(total, abs=1e-6)
+
+
+def epoch_rows(lengths: list[int], constant: set[int]) -> list[TrainingRow]:
+    rows = [make_row(length, sample=index) for index, length in enumerate(lengths)]
+    for index in constant:
+        rows[index].sequence.advantages = [0.0] * lengths[index]
+    return rows
+
+
+def test_constant_groups_cost_no_update() -> None:
+    """Lengths 10, 9, 8, 5, 4 under 20 tokens are three micro-batches; without the 9, the 8 and
+    the 4 one is enough, and it comes last, where the optimizer steps."""
+    rows = epoch_rows([10, 9, 8, 5, 4], {1, 2, 4})
+    every = EpochDataset([rows], [3], 20, skip_zeros=False)
+    assert [every[index].names for index in range(3)] == [
+        (rows[0].trajectory.name, rows[1].trajectory.name),
+        (rows[2].trajectory.name, rows[3].trajectory.name),
+        (rows[4].trajectory.name,),
+    ]
+    trained = EpochDataset([rows, rows[1:3]], [3, 1], 20, skip_zeros=True)
+    assert len(trained) == 4
+    batches = [trained[index] for index in range(4)]
+    assert [len(batch.names) for batch in batches] == [0, 0, 2, 0]
+    assert batches[2].names == (rows[0].trajectory.name, rows[3].trajectory.name)
+    assert [batch.last_of_update for batch in batches] == [False, False, True, True]
+    # A trained token weighs the same, whatever else is trained.
+    assert batches[2].weights.sum() == 2 * 0.25
+
+
+@given(st.lists(st.tuples(st.integers(2, 40), st.booleans()), max_size=20), st.integers(1, 120))
+def test_leaving_rows_out_never_needs_more_micro_batches(
+    shapes: list[tuple[int, bool]], budget: int
+) -> None:
+    lengths = [length for length, _ in shapes]
+    rows = epoch_rows(lengths, {index for index, (_, zero) in enumerate(shapes) if zero})
+    count = max(1, len(plan_micro_batches(rows, budget)))
+    dataset = EpochDataset([rows], [count], budget, skip_zeros=True)
+    names = [name for index in range(len(dataset)) for name in dataset[index].names]
+    expected = [
+        row.trajectory.name for row, (_, zero) in zip(rows, shapes, strict=True) if not zero
+    ]
+    assert sorted(names) == sorted(expected)
+
+
+def test_rows_that_were_never_scored_are_not_taken_for_constant_ones() -> None:
+    rows = epoch_rows([4, 5], {0})
+    rows[1].sequence.advantages = None
+    dataset = EpochDataset([rows], [1], 100, skip_zeros=True)
+    with pytest.raises(ValueError, match="was not scored"):
+        dataset[0]

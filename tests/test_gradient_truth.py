@@ -18,9 +18,10 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from mempo.advantages import assign_advantages
-from mempo.batches import TrainingRow, collate, plan_micro_batches
+from mempo.batches import TrainingRow, plan_micro_batches
 from mempo.cli import compose
 from mempo.config import Config
+from mempo.datamodule import EpochDataset
 from mempo.loss import aggregation_weights
 from mempo.policy import MemPOModule
 from mempo.trajectory import Objective, Round, SpanKind, Task, TokenSequence, Trajectory
@@ -233,9 +234,11 @@ def own_gradient(
         for sequence in member.sequences
     ]
     module.model.zero_grad()
-    batches = plan_micro_batches(rows, budget)
-    for number, batch in enumerate(batches):
-        loss, _ = module.loss(collate(batch, number == len(batches) - 1))
+    count = len(plan_micro_batches(rows, budget))
+    skip_zeros = config.loss.kl_coefficient == 0 and config.loss.entropy_coefficient == 0
+    dataset = EpochDataset([rows], [count], budget, skip_zeros)
+    for number in range(len(dataset)):
+        loss, _ = module.loss(dataset[number])
         loss.backward()
     return {
         name: p.grad.clone() for name, p in module.model.named_parameters() if p.grad is not None
@@ -248,7 +251,12 @@ def test_the_gradient_is_the_specifications(variant: str, budget: int) -> None:
     config = compose("train", VARIANTS[variant])
     rng = random.Random(11)
     memory_context = config.rollout.context == "memory"
-    groups = [make_group(name, memory_context, rng) for name in ("a", "b")]
+    groups = [make_group(name, memory_context, rng) for name in ("a", "b", "constant")]
+    for member in groups[2]:
+        member.reward = 0.5
+        for entry in member.rounds:
+            if entry.memory_reward is not None:
+                entry.memory_reward = -0.25
     model, reference = make_model(0), make_model(1)
     exact, exact_reference = copy.deepcopy(model).double(), copy.deepcopy(reference).double()
     fill_logprobs(exact, groups, config.rollout.temperature)

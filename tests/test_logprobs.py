@@ -66,7 +66,7 @@ def test_trl_3029_trl_4873_against_a_plain_log_softmax(
     """The sampling temperature belongs to the log-probabilities."""
     ids, attention, wanted, columns = padded(side)
     with torch.no_grad():
-        result = token_logprobs(model, ids, attention, wanted, temperature, with_entropy=True)
+        result = token_logprobs(model, ids, attention, wanted, temperature, entropy="trained")
         expected, entropy = torch.zeros(ids.shape), torch.zeros(ids.shape)
         for index, (row, places) in enumerate(zip(ROWS, WANTED, strict=True)):
             logp = distributions(model, row, temperature)
@@ -111,18 +111,32 @@ def test_trl_4975_gradient_equals_that_of_a_plain_log_softmax(
     assert max(float(grad.abs().max()) for grad in found.values()) > 0.1
 
 
-@pytest.mark.parametrize("with_entropy", [False, True])
-def test_nothing_wanted_gives_zeros_with_a_gradient_of_zero(model: Any, with_entropy: bool) -> None:
+@pytest.mark.parametrize("entropy", ["none", "measured", "trained"])
+def test_nothing_wanted_gives_zeros_with_a_gradient_of_zero(model: Any, entropy: Any) -> None:
     ids, attention, wanted, _ = padded("right")
     model.zero_grad()
-    result = token_logprobs(model, ids, attention, wanted & False, with_entropy=with_entropy)
+    result = token_logprobs(model, ids, attention, wanted & False, entropy=entropy)
     assert not result.logprobs.any()
     result.logprobs.sum().backward()
     grads = [p.grad for p in model.parameters()]
     assert all(grad is not None and not grad.any() for grad in grads)
-    if with_entropy:
+    if entropy != "none":
         assert result.entropy is not None
         assert not result.entropy.any()
+
+
+def test_a_measured_entropy_has_the_value_and_no_gradient(model: Any) -> None:
+    ids, attention, wanted, _ = padded("right")
+    trained = token_logprobs(model, ids, attention, wanted, 0.7, "trained").entropy
+    measured = token_logprobs(model, ids, attention, wanted, 0.7, "measured").entropy
+    assert trained is not None
+    assert measured is not None
+    torch.testing.assert_close(measured, trained)
+    model.zero_grad()
+    measured.sum().backward()
+    assert not any(p.grad is not None and p.grad.any() for p in model.parameters())
+    trained.sum().backward()
+    assert any(p.grad is not None and p.grad.any() for p in model.parameters())
 
 
 def test_the_model_is_left_as_it_was(model: Any) -> None:
@@ -145,9 +159,9 @@ def test_the_first_token_has_no_logprob(model: Any) -> None:
 @pytest.mark.parametrize("chunk", [1, 3])
 def test_chunks_change_nothing(model: Any, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     ids, attention, wanted, _ = padded("right")
-    whole = token_logprobs(model, ids, attention, wanted, 0.7, with_entropy=True)
+    whole = token_logprobs(model, ids, attention, wanted, 0.7, entropy="trained")
     monkeypatch.setattr("mempo.logprobs.CHUNK_ELEMENTS", chunk * VOCABULARY)
-    parts = token_logprobs(model, ids, attention, wanted, 0.7, with_entropy=True)
+    parts = token_logprobs(model, ids, attention, wanted, 0.7, entropy="trained")
     torch.testing.assert_close(parts.logprobs, whole.logprobs)
     torch.testing.assert_close(parts.entropy, whole.entropy)
     assert parts.logprobs.requires_grad

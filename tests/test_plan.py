@@ -12,7 +12,8 @@ from rich.console import Console
 
 from mempo.cli import compose
 from mempo.config import ArchitectureConfig, ConfigError
-from mempo.memory_estimate import GIB, count_parameters, estimate_memory
+from mempo.logprobs import CHUNK_ELEMENTS
+from mempo.memory_estimate import GIB, LOGIT_CHUNK_ELEMENTS, count_parameters, estimate_memory
 from mempo.plan import make_plan, planned_world_size, print_plan
 
 PUBLIC_TOTALS = {
@@ -70,7 +71,8 @@ def test_memory_of_a_bfloat16_model_on_one_device() -> None:
     assert memory.engine_weights == 2 * n
     assert memory.engine == int(0.4 * 80 * GIB)
     assert memory.activations == 24 * (8 * 896 + 2 * 128 + 4 * 4864) * 8192 * 2
-    assert memory.logits == 2 * 4 * 151936 * 1024
+    assert memory.logits == 3 * 4 * 2**25
+    assert LOGIT_CHUNK_ELEMENTS == CHUNK_ELEMENTS
     assert memory.total == memory.training + memory.engine
 
 
@@ -80,7 +82,7 @@ def test_gradient_checkpointing_keeps_one_layer_and_every_input() -> None:
     layer = 8 * 896 + 2 * 128 + 4 * 4864
     memory = estimate_memory(config, config.model.architecture, 1)
     assert memory.activations == (24 * 896 + layer) * 100 * 2
-    assert memory.logits == 2 * 4 * 151936 * 100
+    assert memory.logits == 3 * 4 * 151936 * 100
 
 
 def test_float32_needs_no_master_weights() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
@@ -20,6 +22,7 @@ from transformers import (
 )
 
 from mempo.config import ScoringConfig
+from mempo.old_logprobs import write_old_logprobs
 from mempo.scoring import MemoryScorer, ScoredText
 from mempo.trajectory import Objective, Round, SpanKind, Task, TokenSequence, Trajectory
 from mempo.tree_scoring import Branch, Tree, plan_passes, tree_logprobs, unsupported_reason
@@ -51,7 +54,8 @@ def make_trajectories(
     seed: int, count: int, rounds: int, memory_context: bool = False
 ) -> list[Trajectory]:
     """Random trajectories of one task; the second round of every third has no memory, and every
-    fourth is a copy of the one before it."""
+    fourth is a copy of the one before it. In memory context a sequence holds the round before it,
+    except in every fifth trajectory, where it begins with other tokens after the prompt."""
     rng = random.Random(seed)
 
     def some(low: int, high: int) -> list[int]:
@@ -65,10 +69,11 @@ def make_trajectories(
             rng.seed(seed + sample)
         task = Task("t", (Objective("q", ("Ann", "Bob")),))
         trajectory = Trajectory(task, 0, sample, len(prompt))
+        before: list[int] = []
         for number in range(1, rounds + 1 - sample % 2):
             if memory_context or number == 1:
                 trajectory.sequences.append(TokenSequence())
-                trajectory.sequences[-1].append_context([*prompt, *(some(0, 6))])
+                trajectory.sequences[-1].append_context([*prompt, *before])
             sequence = trajectory.sequences[-1]
             start = len(sequence)
             memory = some(2, 7) if number > 1 and (number, sample % 3) != (2, 2) else []
@@ -86,7 +91,9 @@ def make_trajectories(
                     memory_span=(start, start + len(memory)) if memory else None,
                 )
             )
-            sequence.append_context(some(4, 12))
+            before = [*memory, *rest, *some(4, 12)] if sample % 5 else some(0, 6)
+            if not memory_context:
+                sequence.append_context(some(4, 12))
         made.append(trajectory)
     return made
 
@@ -144,19 +151,121 @@ def test_log_probabilities_equal_those_of_rows_of_their_own() -> None:
         for prefix, size, scored_from in ((5, 6, 1), (40, 9, 4), (17, 3, 2), (5, 6, 5), (1, 2, 1))
     )
     short = Tree(tuple(ids[:9]), (Branch(9, (1, 2, 3), 1), Branch(4, (4, 5), 1)))
-    trees = [Tree(tuple(ids), branches), short]
+    trees = [Tree(tuple(ids), branches, (4, 20, 21)), short]
     done: list[int] = []
     for budget in (1, 30, 1000):
-        found = tree_logprobs(model, trees, budget, done.append)
+        found = tree_logprobs(model, trees, budget, 0.7, done.append)
         for tree, of_tree in zip(trees, found, strict=True):
-            for branch, values in zip(tree.branches, of_tree, strict=True):
+            for branch, values in zip(tree.branches, of_tree.branches, strict=True):
                 row = [*tree.ids[: branch.prefix], *branch.ids]
-                with torch.no_grad():
-                    logp = model(input_ids=torch.tensor([row])).logits[0].log_softmax(-1)
-                first = branch.prefix + branch.scored_from
-                plain = [float(logp[place - 1, row[place]]) for place in range(first, len(row))]
-                assert values.tolist() == pytest.approx(plain, abs=1e-4)
+                scored = range(branch.prefix + branch.scored_from, len(row))
+                assert values.tolist() == pytest.approx(plain(model, row, scored), abs=1e-4)
+            expected = plain(model, tree.ids, tree.own, temperature=0.7)
+            assert of_tree.own.tolist() == pytest.approx(expected, abs=1e-4)
     assert sum(done) == 3 * 7
+
+
+@torch.no_grad()
+def plain(
+    model: Any, ids: Sequence[int], places: Sequence[int], temperature: float = 1.0
+) -> list[float]:
+    """Log-probabilities of the tokens at ``places`` from one forward over a row."""
+    logits = model(input_ids=torch.tensor([list(ids)])).logits[0] / temperature
+    return [float(logits.log_softmax(-1)[place - 1, ids[place]]) for place in places]
+
+
+@pytest.mark.parametrize("own", [(), (61, 70), (79, 80)])
+def test_a_shared_start_is_computed_once_and_changes_no_number(own: tuple[int, ...]) -> None:
+    """Four sequences with 60 tokens in common: three passes would cost 180 more."""
+    model = make_model("qwen2")
+    rng = random.Random(4)
+    start = tuple(rng.randrange(VOCABULARY) for _ in range(60))
+    trees = []
+    for number in range(4):
+        rest = (number, *(rng.randrange(VOCABULARY) for _ in range(20 + number)))
+        branches = (Branch(3, (1, 2, 3), 1), Branch(60 + number, (4, 5, 6), 2))
+        trees.append(Tree(start + rest, branches, own))
+    shapes: list[tuple[int, ...]] = []
+    model.register_forward_pre_hook(
+        lambda module, arguments, named: shapes.append(tuple(named["input_ids"].shape)),
+        with_kwargs=True,
+    )
+    found = tree_logprobs(model, trees, 1000, 0.7)
+    assert shapes[:2] == [(1, 60), (4, 24)]
+    for tree, of_tree in zip(trees, found, strict=True):
+        expected = plain(model, tree.ids, tree.own, temperature=0.7)
+        assert of_tree.own.tolist() == pytest.approx(expected, abs=1e-4)
+        for branch, values in zip(tree.branches, of_tree.branches, strict=True):
+            row = [*tree.ids[: branch.prefix], *branch.ids]
+            scored = range(branch.prefix + branch.scored_from, len(row))
+            assert values.tolist() == pytest.approx(plain(model, row, scored), abs=1e-4)
+
+
+def test_what_is_shared() -> None:
+    def shared(*trees: Tree) -> int:
+        (entry,) = plan_passes(trees, 10_000)
+        return entry.shared
+
+    long = tuple(range(200))
+    assert shared(Tree(long, ())) == 0  # nobody to share with
+    assert shared(Tree((*long, 1), ()), Tree((*long, 2), ())) == 200
+    assert shared(Tree(long, ()), Tree((*long, 2), ())) == 199  # each keeps a token of its own
+    assert shared(Tree((*long, 1), ()), Tree((*long, 2), (), (150,))) == 149
+    assert shared(Tree((*long[:150], 1), ()), Tree((*long[:150], 2), ()), Tree(long, ())) == 150
+    assert shared(Tree(long[:60], ()), Tree(long[:60], ())) == 0  # too little for a pass
+
+
+@pytest.mark.parametrize("memory_context", [False, True])
+@pytest.mark.parametrize("batch_tokens", [1, 200, 100_000])
+def test_one_pass_gives_the_old_log_probabilities_too(
+    batch_tokens: int, memory_context: bool
+) -> None:
+    """Against the pass of their own; rewards are those without them."""
+    model = make_model("qwen2")
+    alone = make_trajectories(3, 7, 5, memory_context)
+    rewards = scores(model, alone, "tree")
+    write_old_logprobs(model, alone, 0.7, 100)
+    for method in ("tree", "padded"):
+        together = make_trajectories(3, 7, 5, memory_context)
+        config = ScoringConfig(method=method, batch_tokens=batch_tokens)
+        MemoryScorer(None, config).score(model, together, old_temperature=0.7)
+        found = [(r.p_full, r.p_mem) for t in together for r in t.scored_rounds()]
+        for pair, same in zip(found, rewards, strict=True):
+            assert pair == pytest.approx(same, rel=2e-5)
+        checked = 0
+        for one, other in zip(alone, together, strict=True):
+            for expected, sequence in zip(one.sequences, other.sequences, strict=True):
+                assert sequence.old_logprobs == pytest.approx(expected.old_logprobs, abs=1e-5)
+                checked += sum(value != 0 for value in sequence.old_logprobs or ())
+        assert checked == sum(trajectory.policy_tokens for trajectory in alone)
+
+
+def test_a_memory_context_is_read_off_the_next_sequence() -> None:
+    """In memory-context rollouts prompt and memory begin the next round's sequence: only the
+    scored text is left to compute."""
+    scorer = MemoryScorer(None, ScoringConfig())
+    rows = scorer.rows(make_trajectories(3, 5, 5, memory_context=True))
+    memories = [row for row in rows if row.is_memory]
+    assert {len(row.own) for row in memories} > {1}
+    for row in memories:
+        is_last = row.round.number == max(other.round.number for other in memories
+                                          if other.sequence is row.sequence)  # fmt: skip
+        assert len(row.own) == 1 or is_last
+    full = [row for row in scorer.rows(make_trajectories(3, 5, 5)) if row.is_memory]
+    assert all(len(row.own) > 1 for row in full)
+
+
+def test_with_lora_adapters() -> None:
+    model = get_peft_model(
+        make_model("llama"),
+        LoraConfig(r=4, target_modules=["q_proj", "v_proj", "down_proj"], init_lora_weights=False),
+    ).eval()
+    base = scores(make_model("llama"), make_trajectories(3, 4, 4), "padded")
+    padded = scores(model, make_trajectories(3, 4, 4), "padded")
+    tree = scores(model, make_trajectories(3, 4, 4), "tree")
+    assert max(abs(a[0] - b[0]) for a, b in zip(base, padded, strict=True)) > 1e-4
+    for expected, found in zip(padded, tree, strict=True):
+        assert found == pytest.approx(expected, rel=2e-5)
 
 
 def test_bfloat16_stays_within_its_own_noise() -> None:
