@@ -87,7 +87,7 @@ def reinforce(
     module = MemPOModule(load_policy(start, config), config, reference)
     datamodule = RolloutDataModule(config, start, tokenizer, tasks)
     trainer = L.Trainer(
-        **_trainer_arguments(config),
+        **trainer_arguments(config),
         max_epochs=config.trainer.max_epochs,
         reload_dataloaders_every_n_epochs=1,
         callbacks=[*_callbacks(config, tokenizer), *more_callbacks],
@@ -134,7 +134,7 @@ def _fine_tune(config: Config, base: str, keep: Callable[[Callable[[Path], None]
     texts = _demonstration_texts(config, tokenizer)
     module = SftModule(load_policy(base, config), config.sft)
     trainer = L.Trainer(
-        **_trainer_arguments(config),
+        **trainer_arguments(config),
         max_epochs=1,
         callbacks=[SupervisedProgressCallback(config.sft.steps)],
         logger=False,
@@ -173,7 +173,7 @@ def _demonstration_texts(config: Config, tokenizer: Any) -> list[TrainingText]:
         ]
 
 
-def _trainer_arguments(config: Config) -> dict[str, Any]:
+def trainer_arguments(config: Config) -> dict[str, Any]:
     settings = config.trainer
     # Weights stay in float32 and bfloat16 is the precision of forward and backward passes, so that
     # small updates are not lost; fsdp2 casts its gathered shards itself (``configure_model``).

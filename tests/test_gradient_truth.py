@@ -10,7 +10,10 @@ from __future__ import annotations
 import copy
 import math
 import random
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -216,27 +219,38 @@ def expected_gradient(
     return {name: p.grad.clone() for name, p in model.named_parameters()}
 
 
-def own_gradient(
-    module: MemPOModule, groups: list[list[Trajectory]], config: Config, budget: int
-) -> dict[str, torch.Tensor]:
-    """The project's gradient: advantages, weights, micro-batches, loss, backward."""
-    everyone = [member for group in groups for member in group]
-    assign_advantages(everyone, config.outcome, config.memory)
+def weighted_rows(trajectories: list[Trajectory], config: Config) -> list[TrainingRow]:
+    """The project's rows of one optimizer step, with advantages."""
+    assign_advantages(trajectories, config.outcome, config.memory)
     weights = aggregation_weights(
-        [member.policy_tokens for member in everyone],
+        [member.policy_tokens for member in trajectories],
         config.loss.aggregation,
         equal_trajectories=config.rollout.context == "memory"
         and not config.loss.weight_grows_with_rounds,
     )
-    rows = [
+    return [
         TrainingRow(member, sequence, weight)
-        for member, weight in zip(everyone, weights, strict=True)
+        for member, weight in zip(trajectories, weights, strict=True)
         for sequence in member.sequences
     ]
-    module.model.zero_grad()
-    count = len(plan_micro_batches(rows, budget))
+
+
+def plan_counts(rows: list[TrainingRow], budget: int) -> int:
+    return len(plan_micro_batches(rows, budget))
+
+
+def epoch_dataset(rows: list[TrainingRow], count: int, budget: int, config: Config) -> EpochDataset:
     skip_zeros = config.loss.kl_coefficient == 0 and config.loss.entropy_coefficient == 0
-    dataset = EpochDataset([rows], [count], budget, skip_zeros)
+    return EpochDataset([rows], [count], budget, skip_zeros)
+
+
+def own_gradient(
+    module: MemPOModule, groups: list[list[Trajectory]], config: Config, budget: int
+) -> dict[str, torch.Tensor]:
+    """The project's gradient: advantages, weights, micro-batches, loss, backward."""
+    rows = weighted_rows([member for group in groups for member in group], config)
+    module.model.zero_grad()
+    dataset = epoch_dataset(rows, plan_counts(rows, budget), budget, config)
     for number in range(len(dataset)):
         loss, _ = module.loss(dataset[number])
         loss.backward()
@@ -245,10 +259,8 @@ def own_gradient(
     }
 
 
-@pytest.mark.parametrize("budget", [1, 90, 10_000])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_the_gradient_is_the_specifications(variant: str, budget: int) -> None:
-    config = compose("train", VARIANTS[variant])
+def make_case(config: Config) -> tuple[Any, Any, list[list[Trajectory]]]:
+    """A model, a reference and three groups, the last of them constant."""
     rng = random.Random(11)
     memory_context = config.rollout.context == "memory"
     groups = [make_group(name, memory_context, rng) for name in ("a", "b", "constant")]
@@ -257,14 +269,50 @@ def test_the_gradient_is_the_specifications(variant: str, budget: int) -> None:
         for entry in member.rounds:
             if entry.memory_reward is not None:
                 entry.memory_reward = -0.25
-    model, reference = make_model(0), make_model(1)
-    exact, exact_reference = copy.deepcopy(model).double(), copy.deepcopy(reference).double()
-    fill_logprobs(exact, groups, config.rollout.temperature)
-    expected = expected_gradient(exact, exact_reference, groups, config)
-    module = MemPOModule(model, config, reference if config.loss.kl_coefficient > 0 else None)
-    found = own_gradient(module, groups, config, budget)
+    model = make_model(0)
+    fill_logprobs(copy.deepcopy(model).double(), groups, config.rollout.temperature)
+    return model, make_model(1), groups
+
+
+def assert_same_gradient(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
     assert found.keys() == expected.keys()
     scale = max(float(value.abs().max()) for value in expected.values())
     assert scale > 1e-3
     for name, value in expected.items():
         torch.testing.assert_close(found[name].double(), value, rtol=2e-4, atol=2e-6 * scale)
+
+
+@pytest.mark.parametrize("budget", [1, 90, 10_000])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_gradient_is_the_specifications(variant: str, budget: int) -> None:
+    config = compose("train", VARIANTS[variant])
+    model, reference, groups = make_case(config)
+    exact, exact_reference = copy.deepcopy(model).double(), copy.deepcopy(reference).double()
+    expected = expected_gradient(exact, exact_reference, groups, config)
+    module = MemPOModule(model, config, reference if config.loss.kl_coefficient > 0 else None)
+    assert_same_gradient(own_gradient(module, groups, config, budget), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("strategy", "variant"), [("ddp", "mempo"), ("ddp", "k3"), ("fsdp2", "memory context")]
+)
+def test_prime_rl_2562_verl_5366_two_uneven_processes_give_the_gradient_of_one(
+    strategy: str, variant: str, tmp_path: Path
+) -> None:
+    """One process has more rows and more micro-batches than the other."""
+    program = Path(__file__).with_name("gradient_run.py")
+    done = subprocess.run(
+        [sys.executable, str(program), str(tmp_path), strategy, variant],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    config = compose("train", VARIANTS[variant])
+    model, reference, groups = make_case(config)
+    expected = expected_gradient(model.double(), reference.double(), groups, config)
+    world = 2
+    for rank in range(world):
+        found = torch.load(tmp_path / f"gradient-{rank}.pt", weights_only=True)
+        assert_same_gradient(found, expected)

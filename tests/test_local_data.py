@@ -1,4 +1,4 @@
-"""Local question files, the held-out split, and tasks of several objectives."""
+"""Local question files, the held-out split, several objectives (specification section 11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log-probabilities of given tokens against a plain log-softmax."""
+"""Log-probabilities of given tokens against a plain log-softmax (specification section 8)."""
 
 from __future__ import annotations
 

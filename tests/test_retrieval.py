@@ -1,4 +1,4 @@
-"""Search, pages and corpora."""
+"""Search, pages and corpora (specification sections 3 and 11)."""
 
 from __future__ import annotations
 

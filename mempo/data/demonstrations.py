@@ -6,9 +6,11 @@ Three kinds, because scoring and evaluation show the model more than whole traje
 - ``round``: one round after the memory context: the last round and its observation (section 9)
 - ``answer``: an answer straight after a memory or after a full history (section 6)
 
-The agent runs the real tools. Each known fact is left out of a memory with
+The agent runs the real tools. Each known fact is left out of a trained memory with
 ``sft.drop_probability``, so that the model learns that memories differ and starts with some that
-are worth more than others.
+are worth more than others. An agent that loses facts at every round rarely has many of them, so
+half of the single rounds follow memories that lost nothing: the model also learns to carry what RL
+will teach it to keep.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ MAX_ROUNDS: Final = 12
 
 _FULL_OBJECTIVES_SHARE: Final = 0.8
 _COMPLETE_SHARE: Final = 0.65
+_LOSSLESS_SHARE: Final = 0.5
 _ATTEMPTS: Final = 100
 
 
@@ -222,10 +225,14 @@ class _Workshop:
     scoring: ScoringConfig
 
     @cached_property
-    def oracle(self) -> Oracle:
+    def toolbox(self) -> ToolBox:
         retriever = RankBm25Retriever(self.world.documents, self.retriever_config.title_weight)
-        toolbox = ToolBox({self.world.corpus: retriever}, self.retriever_config)
-        return Oracle(toolbox, self.scoring, self.config.drop_probability)
+        return ToolBox({self.world.corpus: retriever}, self.retriever_config)
+
+    def oracle(self, lossless: bool = False) -> Oracle:
+        """The agent that drops facts, or one that drops none."""
+        drop_probability = 0.0 if lossless else self.config.drop_probability
+        return Oracle(self.toolbox, self.scoring, drop_probability)
 
     def make(self, objectives: int, rng: random.Random) -> Demonstration:
         """One demonstration; its kind is drawn by the configured shares."""
@@ -234,11 +241,14 @@ class _Workshop:
         weights = (config.trajectory_share, config.round_share, config.answer_share)
         kind = rng.choices(kinds, weights)[0]
         full_history = kind == "trajectory" or (kind == "answer" and rng.random() < 0.5)
-        task, rounds = self._attempt(objectives, rng, full_history, unfinished=kind == "round")
+        lossless = kind == "round" and rng.random() < _LOSSLESS_SHARE
+        task, rounds = self._attempt(
+            objectives, rng, self.oracle(lossless), full_history, unfinished=kind == "round"
+        )
         if kind == "trajectory":
             turns = _turns(rounds, trained=True)
         elif kind == "round":
-            turns = _single_round(rounds, rng)
+            turns = self._single_round(task, rounds, rng)
         elif full_history:
             turns = self._answer_after_history(task, rounds, rng)
         else:
@@ -246,7 +256,12 @@ class _Workshop:
         return Demonstration(task.question, tuple(turns), kind)
 
     def _attempt(
-        self, objectives: int, rng: random.Random, full_history: bool, unfinished: bool
+        self,
+        objectives: int,
+        rng: random.Random,
+        oracle: Oracle,
+        full_history: bool,
+        unfinished: bool,
     ) -> tuple[Task, list[OracleRound]]:
         """A task and the oracle's rounds; attempts without an answer count if ``unfinished``."""
         for _ in range(_ATTEMPTS):
@@ -258,7 +273,7 @@ class _Workshop:
                 self.world_config.max_hops,
                 "demonstration",
             )
-            rounds, answered = self.oracle.run(task, rng, full_history)
+            rounds, answered = oracle.run(task, rng, full_history)
             if answered or unfinished:
                 return task, rounds
         raise WorldError(
@@ -266,6 +281,18 @@ class _Workshop:
             "data.objectives, data.world.max_hops or sft.drop_probability, or raise "
             "retriever.page_chars"
         )
+
+    def _single_round(
+        self, task: Task, rounds: Sequence[OracleRound], rng: random.Random
+    ) -> list[Turn]:
+        """One round after the first, in the memory context: after the round before it."""
+        index = rng.randrange(1, len(rounds))
+        chains, current = task_chains(task), rounds[index]
+        memory = write_memory(chains, self.oracle().keep(chains, current.known, rng))
+        return [
+            *_turns([rounds[index - 1]], trained=False),
+            Turn("assistant", memory + current.rest),
+        ]
 
     def _answer_after_memory(
         self, task: Task, rounds: list[OracleRound], rng: random.Random
@@ -275,8 +302,8 @@ class _Workshop:
         if rng.random() < _COMPLETE_SHARE:
             kept = rounds[-1].known
         else:
-            kept = self.oracle.keep(chains, rng.choice(rounds[1:]).known, rng)
-        answer = self.oracle.answer_text(best_answer(chains, kept, rng))
+            kept = self.oracle().keep(chains, rng.choice(rounds[1:]).known, rng)
+        answer = self.oracle().answer_text(best_answer(chains, kept, rng))
         return [Turn("assistant", answer, given=write_memory(chains, kept))]
 
     def _answer_after_history(
@@ -288,17 +315,8 @@ class _Workshop:
         answer = best_answer(task_chains(task), rounds[index].known, rng)
         return [
             *_turns(rounds[:index], trained=False),
-            Turn("assistant", self.oracle.answer_text(answer)),
+            Turn("assistant", self.oracle().answer_text(answer)),
         ]
-
-
-def _single_round(rounds: Sequence[OracleRound], rng: random.Random) -> list[Turn]:
-    """One round after the first, in the memory context: after the round before it."""
-    index = rng.randrange(1, len(rounds))
-    return [
-        *_turns([rounds[index - 1]], trained=False),
-        Turn("assistant", rounds[index].text),
-    ]
 
 
 def _turns(rounds: Sequence[OracleRound], trained: bool) -> list[Turn]:

@@ -1,0 +1,89 @@
+"""Saves the gradient of one optimizer step on given trajectories, computed by two CPU processes.
+
+Run by test_gradient_truth.py as ``gradient_run.py FOLDER STRATEGY VARIANT``. The trajectories are
+those of that test; the first process gets seven of them and the second five.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import lightning as L
+import torch
+from test_gradient_truth import (
+    VARIANTS,
+    epoch_dataset,
+    make_case,
+    plan_counts,
+    weighted_rows,
+)
+from torch.utils.data import DataLoader
+
+from mempo.batches import Batch
+from mempo.cli import compose
+from mempo.config import Config
+from mempo.policy import MemPOModule
+from mempo.quiet import quiet_libraries
+from mempo.trajectory import Trajectory
+
+BUDGET = 40
+FIRST = 7
+
+
+class GivenTrajectories(L.LightningDataModule):
+    def __init__(self, trajectories: list[Trajectory], config: Config) -> None:
+        super().__init__()
+        self.rows = weighted_rows(trajectories, config)
+        self.parts = [set(map(id, trajectories[:FIRST])), set(map(id, trajectories[FIRST:]))]
+        self.config = config
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        shares = [[r for r in self.rows if id(r.trajectory) in part] for part in self.parts]
+        count = max(plan_counts(share, BUDGET) for share in shares)
+        assert self.trainer is not None
+        rows = shares[self.trainer.global_rank]
+        return DataLoader(epoch_dataset(rows, count, BUDGET, self.config), batch_size=None)
+
+
+class SavedGradient(MemPOModule):
+    folder: Path
+
+    def _step(self) -> None:
+        gradient = {}
+        for name, parameter in self.model.named_parameters():
+            value: Any = parameter.grad
+            gradient[name] = value.full_tensor() if hasattr(value, "full_tensor") else value
+        torch.save(gradient, self.folder / f"gradient-{self.global_rank}.pt")
+        super()._step()
+
+
+def main(folder: str, strategy: str, variant: str) -> None:
+    from mempo.training import trainer_arguments
+
+    quiet_libraries()
+    config = compose(
+        "train",
+        [
+            *VARIANTS[variant],
+            f"trainer={strategy}",
+            "trainer.accelerator=cpu",
+            "trainer.devices=2",
+        ],
+    )
+    model, reference, groups = make_case(config)
+    module = SavedGradient(model, config, reference if config.loss.kl_coefficient > 0 else None)
+    module.folder = Path(folder)
+    trainer = L.Trainer(
+        **trainer_arguments(config), max_epochs=1, logger=False, enable_checkpointing=False
+    )
+    data = GivenTrajectories([member for group in groups for member in group], config)
+    trainer.fit(module, datamodule=data)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
