@@ -17,11 +17,14 @@ REQUIREMENTS := requirements.txt
 UNNEEDED := torchvision torchaudio torchcodec
 endif
 
+# Two workers, a file to each, suit two cores: a test computes on one and waits for much of its time.
+WORKERS ?= -n 2 --dist loadfile --no-loadscope-reorder
+
 INSTALLED := $(VENV)/.installed-$(basename $(REQUIREMENTS))
 INSTALLED_DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install clean-install train evaluate test test-long break-formulas list-tests lint format typecheck clean
+.PHONY: help install clean-install train evaluate test test-long coverage break-formulas list-tests lint format typecheck clean
 
 help:  ## list what there is
 	@echo "make TARGET [ARGS=\"...\"] [PYTHON=python3.11] [GPU=1]"
@@ -65,10 +68,13 @@ evaluate: $(INSTALLED)  ## evaluate; make evaluate ARGS="evaluation.model_path=r
 	@$(BIN)/python evaluate.py $(ARGS)
 
 test: lint typecheck  ## lint, type check and run every test; make test ARGS="-k plan"
-	@$(BIN)/python -m pytest $(ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS) $(ARGS)
 
 test-long: $(INSTALLED_DEV)  ## the property tests with 100,000 examples each (about an hour)
 	@MEMPO_HYPOTHESIS_EXAMPLES=100000 $(BIN)/python -m pytest -k property --timeout 7200 $(ARGS)
+
+coverage: $(INSTALLED_DEV)  ## run every test and print the coverage by module
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(WORKERS) --cov --cov-report=term $(ARGS)
 
 break-formulas: $(INSTALLED_DEV)  ## break each formula once and list the tests that notice
 	@$(BIN)/python scripts/break_formulas.py $(ARGS)

@@ -74,6 +74,17 @@ BREAKS = (
           "last > start", "test_scoring"),
     Break("one alias for both contexts", "mempo/scoring.py", "p_full > best[0]",
           "p_memory > best[1]", "test_scoring"),
+    Break("a branch stands behind its prefix", "mempo/tree_scoring.py",
+          "branch.prefix + torch.arange(size)", "past + torch.arange(size)", "test_tree_scoring"),
+    Break("a branch sees its prefix only", "mempo/tree_scoring.py",
+          "visible[slot.row, own, : branch.prefix]", "visible[slot.row, own, :past]",
+          "test_tree_scoring"),
+    Break("branches do not see each other", "mempo/tree_scoring.py",
+          "past + first : past + first + size] = torch.ones(\n            size, size,",
+          "past : past + first + size] = torch.ones(\n            size, first + size,",
+          "test_tree_scoring"),
+    Break("what is shared is the same for all", "mempo/tree_scoring.py",
+          "if first[i] != last[i]", "if False", "test_tree_scoring"),
     # Section 7: advantages.
     Break("standard deviation with n - 1", "mempo/advantages.py", "(count - 1).clamp(min=1)",
           "count", "test_advantages"),
@@ -121,6 +132,10 @@ BREAKS = (
           "keep & False & ~torch.isfinite(values)", "test_loss"),
     Break("sampling temperature", "mempo/logprobs.py", "logits = logits / temperature",
           "logits = logits", "test_logprobs test_gradient_truth"),
+    Break("constant groups alone cost nothing", "mempo/batches.py",
+          "self.sequence.advantages is None or any(self.sequence.advantages)",
+          "any(a > 0 for a in self.sequence.advantages or ())",
+          "test_batches test_gradient_truth"),
     Break("padding keeps positions", "mempo/logprobs.py", "(attention_mask.cumsum(-1) - 1)",
           "torch.arange(ids.shape[1]).expand_as(ids)", "test_logprobs"),
 )  # fmt: skip
@@ -156,7 +171,17 @@ def _red_tests(copy: Path, entry: Break) -> list[str]:
         )
     path.write_text(text.replace(entry.old, entry.new), encoding="utf-8")
     files = [f"tests/{name}.py" for name in entry.tests.split()]
-    command = [sys.executable, "-m", "pytest", "-q", "-k", "not peak_memory", *files]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-m",
+        "not slow",
+        "-k",
+        "not peak_memory",
+        *files,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=copy)
     path.write_text(text, encoding="utf-8")
     return re.findall(r"^(?:FAILED|ERROR) \S+?::(\w+)", done.stdout, flags=re.MULTILINE)

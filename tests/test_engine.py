@@ -32,6 +32,7 @@ ARCHITECTURE = ArchitectureConfig(
     vocab_size=400,
     max_position_embeddings=256,
 )
+pytestmark = pytest.mark.slow
 
 
 RANDOM_STATES: dict[str, list[object]] = {}
