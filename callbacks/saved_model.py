@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import lightning.pytorch as pl
+from peft import PeftModel
 
 
 class SavedModelCallback(pl.Callback):
-    """Writes ``<run_dir>/model/`` at the end of training: it opens with transformers and vLLM."""
+    """Writes ``<run_dir>/model/`` at the end of training: it opens with transformers and vLLM.
+
+    LoRA adapters are merged there, and stand in ``<run_dir>/adapter/`` by themselves.
+    """
 
     def __init__(self, folder: Path, tokenizer: Any) -> None:
         self.folder = folder
@@ -20,5 +24,9 @@ class SavedModelCallback(pl.Callback):
         module = cast(Any, pl_module)
         weights = {name: value.cpu() for name, value in module.weights()}
         if trainer.is_global_zero:
-            module.model.save_pretrained(self.folder, state_dict=weights)
+            model = module.model
+            if isinstance(model, PeftModel):
+                model.save_pretrained(str(self.folder.parent / "adapter"))
+                model = model.get_base_model()
+            model.save_pretrained(self.folder, state_dict=weights)
             self.tokenizer.save_pretrained(self.folder)

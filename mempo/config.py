@@ -45,6 +45,20 @@ class ArchitectureConfig:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class LoraSettings:
+    """Adapters of ``rank`` beside frozen linear layers: W + (alpha / rank) · B A.
+
+    ``target_modules`` is ``all-linear`` (all but the output layer) or names of layers, such as
+    ``[q_proj, v_proj]``.
+    """
+
+    rank: int = Field(default=16, ge=1)
+    alpha: int = Field(default=32, ge=1)
+    dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
+    target_modules: Literal["all-linear"] | tuple[str, ...] = "all-linear"
+
+
+@dataclass(frozen=True, config=_STRICT)
 class ModelConfig:
     """Which policy. ``source`` says how the start is made: ``tiny`` builds a Qwen2-architecture
     model from ``architecture``, ``smollm2_package`` takes the weights that the package
@@ -59,6 +73,7 @@ class ModelConfig:
     prompt_template: str = "default"
     system_prompt: str = "You are a helpful assistant."
     architecture: ArchitectureConfig | None = None
+    lora: LoraSettings | None = None
 
     @model_validator(mode="after")
     def _check(self) -> ModelConfig:

@@ -211,7 +211,9 @@ def _start(model: str, config: EngineConfig, dtype: str) -> Any:
         arguments["enforce_eager"] = True
         # Seeded requests fail on the CPU when a prompt is prefilled in chunks.
         arguments["enable_chunked_prefill"] = False
-        arguments["max_num_batched_tokens"] = _context_length(model, config)
+        arguments["max_num_batched_tokens"] = max(
+            _context_length(model, config), config.max_num_seqs
+        )
     try:
         from vllm import LLM
 

@@ -98,6 +98,14 @@ def count_parameters(architecture: ArchitectureConfig) -> ParameterCount:
     )
 
 
+def adapter_parameters(architecture: ArchitectureConfig, rank: int) -> int:
+    """Parameters of LoRA adapters on all seven linear layers of each block: rank · (in + out)."""
+    hidden, inner = architecture.hidden_size, architecture.intermediate_size
+    key_value = architecture.num_key_value_heads * (hidden // architecture.num_attention_heads)
+    widths = 2 * (hidden + hidden) + 2 * (hidden + key_value) + 3 * (hidden + inner)
+    return architecture.num_hidden_layers * rank * widths
+
+
 def estimate_memory(
     config: Config, architecture: ArchitectureConfig, world_size: int
 ) -> MemoryPerDevice:
@@ -107,14 +115,16 @@ def estimate_memory(
     size = _BYTES[config.model.dtype]
     shards = world_size if config.trainer.strategy == "fsdp2" else 1
     held = -(-parameters.total // shards)
+    lora = config.model.lora
+    trained = held if lora is None else -(-adapter_parameters(architecture, lora.rank) // shards)
     largest = max(parameters.layer, parameters.embedding)
     engine_weights, engine_cache = _engine_memory(config, parameters)
     return MemoryPerDevice(
         weights=held * size,
-        gradients=held * size,
-        master_weights=held * 4 if size < 4 else 0,
-        optimizer_states=held * 8,
-        reference=held * size if config.loss.kl_coefficient > 0 else 0,
+        gradients=trained * size,
+        master_weights=trained * 4 if size < 4 else 0,
+        optimizer_states=trained * 8,
+        reference=held * size if config.loss.kl_coefficient > 0 and lora is None else 0,
         gathered=2 * largest * size if shards > 1 else 0,
         activations=_activations(config, architecture),
         logits=3

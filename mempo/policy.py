@@ -6,11 +6,12 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 import lightning as L
 import torch
+from peft import PeftModel
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -19,6 +20,7 @@ from mempo.config import Config, OptimizerConfig
 from mempo.gather import gather_objects
 from mempo.logprobs import token_logprobs
 from mempo.loss import NonFiniteTokenError, policy_loss
+from mempo.models.lora import named_weights, without_adapters
 
 
 def learning_rate_factor(settings: OptimizerConfig, step: int, steps: int) -> float:
@@ -45,7 +47,8 @@ class MemPOModule(L.LightningModule):
     Args:
         model: the policy, a Hugging Face causal language model.
         config: the run's configuration.
-        reference: a frozen copy of the policy's start, needed when ``loss.kl_coefficient`` > 0.
+        reference: a frozen copy of the policy's start, needed when ``loss.kl_coefficient`` > 0. A
+            policy with LoRA adapters needs none: it is its own reference without them.
     """
 
     def __init__(
@@ -79,7 +82,8 @@ class MemPOModule(L.LightningModule):
         for model in (self.model, self.reference):
             if model is None:
                 continue
-            for layer in cast(Any, model).model.layers:
+            whole = model.get_base_model() if isinstance(model, PeftModel) else model
+            for layer in cast(Any, whole).model.layers:
                 fully_shard(layer, mesh=mesh["data_parallel"], mp_policy=precision)
             fully_shard(model, mesh=mesh["data_parallel"], mp_policy=precision)
 
@@ -200,21 +204,23 @@ class MemPOModule(L.LightningModule):
             raise FloatingPointError(self._name_positions(error, batch)) from error
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """The policy's parameters by Hugging Face name, one at a time, gathered where sharded."""
-        for name, parameter in self.model.named_parameters():
-            value = parameter.detach()
-            if hasattr(value, "full_tensor"):
-                value = value.full_tensor()
-            yield name, value
+        """The policy's parameters by Hugging Face name, one at a time, gathered where sharded and
+        with LoRA adapters merged."""
+        yield from named_weights(self.model)
 
     def _reference_logprobs(self, batch: Batch) -> Tensor | None:
         if self.config.loss.kl_coefficient == 0.0:
             return None
-        if self.reference is None:
+        as_reference: AbstractContextManager[None] = nullcontext()
+        if self.reference is not None:
+            model: Any = self.reference
+        elif isinstance(self.model, PeftModel):
+            model, as_reference = self.model, without_adapters(self.model)
+        else:
             raise ValueError("loss.kl_coefficient is positive but there is no reference model")
-        with torch.no_grad():
+        with torch.no_grad(), as_reference:
             return token_logprobs(
-                self.reference,
+                model,
                 batch.ids,
                 batch.attention_mask,
                 batch.mask,

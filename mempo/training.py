@@ -31,6 +31,7 @@ from mempo.datamodule import RolloutDataModule
 from mempo.demonstration_tokens import TrainingText, encode_demonstration
 from mempo.loggers import build_logger
 from mempo.models.loading import load_policy, load_tokenizer, start_folder
+from mempo.models.lora import add_adapters
 from mempo.policy import MemPOModule
 from mempo.progress import progress_bar
 from mempo.prompts import load_template
@@ -56,7 +57,7 @@ def supervised_start(config: Config) -> str:
     key = {
         "base": base,
         "sft": config.sft,
-        "model": config.model,
+        "model": dataclasses.replace(config.model, lora=None),
         "world": config.data.world,
         "objectives": config.data.objectives,
         "retriever": config.retriever,
@@ -83,8 +84,12 @@ def reinforce(
     tokenizer = load_tokenizer(start)
     if tasks.skipped_rows:
         _say(f"{tasks.skipped_rows} malformed rows were left out (data.skip_bad_rows)")
-    reference = load_policy(start, config) if config.loss.kl_coefficient > 0 else None
-    module = MemPOModule(load_policy(start, config), config, reference)
+    policy, reference = load_policy(start, config), None
+    if config.model.lora is not None:
+        policy = add_adapters(policy, config.model.lora)
+    elif config.loss.kl_coefficient > 0:
+        reference = load_policy(start, config)
+    module = MemPOModule(policy, config, reference)
     datamodule = RolloutDataModule(config, start, tokenizer, tasks)
     trainer = L.Trainer(
         **trainer_arguments(config),
@@ -195,8 +200,17 @@ def _strategy(config: TrainerConfig) -> Strategy | str:
     if config.strategy == "ddp":
         return DDPStrategy(process_group_backend=None)
     if config.strategy == "fsdp2":
-        return ModelParallelStrategy(data_parallel_size="auto", tensor_parallel_size=1)
+        return _ShardedOverAllRanks(tensor_parallel_size=1)
     return "auto"
+
+
+class _ShardedOverAllRanks(ModelParallelStrategy):
+    """``fully_shard`` over every process of every node; Lightning's own default is one process of
+    each node."""
+
+    def setup_environment(self) -> None:
+        self._data_parallel_size = self.num_nodes * self.num_processes
+        super().setup_environment()
 
 
 def _say(line: str) -> None:

@@ -208,19 +208,20 @@ def test_memories_drop_each_fact_with_the_configured_probability():
 
 
 def test_half_of_the_single_rounds_follow_memories_that_lost_nothing():
-    """With every fact dropped, trained memories are empty and the memories before them either
-    empty too or complete: up to three facts before the fourth is found."""
+    """With nearly every fact dropped, trained memories are empty and the memories before them
+    either empty too or complete: up to three facts before the fourth is found."""
     settings = SftConfig(
-        worlds=4, drop_probability=1.0, trajectory_share=0.0, round_share=1.0, answer_share=0.0
+        worlds=4, drop_probability=0.99, trajectory_share=0.0, round_share=1.0, answer_share=0.0
     )
     world = WorldConfig(passages=100, min_hops=2, max_hops=2)
-    facts = Counter()
+    facts, kept = Counter(), 0
     for demonstration in generate_demonstrations(settings, world, RetrieverConfig(), 2, 200, 0):
         before, _, after = demonstration.turns
-        assert EMPTY_MEMORY in after.text
+        kept += EMPTY_MEMORY not in after.text
         if "<mem>" in before.text:
             memory = before.text.split("</mem>")[0]
             facts[0 if EMPTY_MEMORY in memory else memory.count(".")] += 1
+    assert kept < 20
     assert facts[0] > 30
     assert min(facts[1], facts[2], facts[3]) > 5
     assert set(facts) <= {0, 1, 2, 3, 4}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ def start_folder(config: Config) -> str:
     if model.source == "smollm2_package":
         return str(cached_folder(config.cache_dir, "smollm2", {}, _write_smollm2))
     key = {
-        "model": model,
+        "model": dataclasses.replace(model, lora=None),
         "data": config.data.world,
         "objectives": config.data.objectives,
         "sft": config.sft.seed,
