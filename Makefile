@@ -21,7 +21,7 @@ INSTALLED := $(VENV)/.installed-$(basename $(REQUIREMENTS))
 INSTALLED_DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install clean-install train evaluate test test-long break-formulas lint format typecheck clean
+.PHONY: help install clean-install train evaluate test test-long break-formulas bench lint format typecheck clean
 
 help:  ## list what there is
 	@echo "make TARGET [ARGS=\"...\"] [PYTHON=python3.11] [GPU=1]"
@@ -72,6 +72,9 @@ test-long: $(INSTALLED_DEV)  ## the property tests with 100,000 examples each (a
 
 break-formulas: $(INSTALLED_DEV)  ## break each formula once and list the tests that notice
 	@$(BIN)/python scripts/break_formulas.py $(ARGS)
+
+bench: $(INSTALLED)  ## time every claim of docs/benchmarks.md, a table last; ARGS=--full for its shapes
+	@$(BIN)/python benchmarks/table.py $(ARGS)
 
 lint: $(INSTALLED_DEV)  ## check style and formatting
 	@$(BIN)/ruff check .

@@ -141,9 +141,10 @@ class Checks:
 
     def compare(self, one: Sequence[Tensor], other: Sequence[Tensor]) -> None:
         for a, b in zip(one, other, strict=True):
-            self.largest = max(self.largest, float((a - b).abs().max()))
-        if not self.largest < self.limit:
-            raise SystemExit(f"the sides differ by {self.largest}, more than {self.limit}")
+            difference = float((a - b).abs().max())
+            if not difference < self.limit:  # also where it is NaN
+                raise SystemExit(f"the sides differ by {difference}, more than {self.limit}")
+            self.largest = max(self.largest, difference)
 
 
 @dataclass(frozen=True)
