@@ -24,7 +24,7 @@ INSTALLED := $(VENV)/.installed-$(basename $(REQUIREMENTS))
 INSTALLED_DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install clean-install train evaluate test test-long coverage break-formulas list-tests lint format typecheck clean
+.PHONY: help install clean-install train evaluate test test-long coverage break-formulas list-tests bench lint format typecheck clean
 
 help:  ## list what there is
 	@echo "make TARGET [ARGS=\"...\"] [PYTHON=python3.11] [GPU=1]"
@@ -81,6 +81,8 @@ break-formulas: $(INSTALLED_DEV)  ## break each formula once and list the tests 
 
 list-tests: $(INSTALLED)  ## list every test by section of the specification
 	@$(BIN)/python scripts/list_tests.py $(ARGS)
+bench: $(INSTALLED)  ## time every claim of docs/benchmarks.md, a table last; ARGS=--full for its shapes
+	@$(BIN)/python benchmarks/table.py $(ARGS)
 
 lint: $(INSTALLED_DEV)  ## check style and formatting
 	@$(BIN)/ruff check .

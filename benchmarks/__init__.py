@@ -1,0 +1,1 @@
+"""Claims about speed and memory, each with its script (docs/benchmarks.md)."""
