@@ -81,6 +81,7 @@ break-formulas: $(INSTALLED_DEV)  ## break each formula once and list the tests 
 
 list-tests: $(INSTALLED)  ## list every test by section of the specification
 	@$(BIN)/python scripts/list_tests.py $(ARGS)
+
 bench: $(INSTALLED)  ## time every claim of docs/benchmarks.md, a table last; ARGS=--full for its shapes
 	@$(BIN)/python benchmarks/table.py $(ARGS)
 

@@ -132,6 +132,7 @@ def load_model(name: str) -> tuple[Any, Any]:
         return model.to(device()).eval(), tokenizer
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
+        build: Any = Qwen2ForCausalLM
         config = Qwen2Config(
             vocab_size=TINY_VOCABULARY,
             hidden_size=256,
@@ -144,7 +145,7 @@ def load_model(name: str) -> tuple[Any, Any]:
             bos_token_id=None,
             eos_token_id=None,
         )
-        tiny: Any = Qwen2ForCausalLM(config)
+        tiny = build(config)
     return tiny.to(device()).eval(), _tiny_tokenizer()
 
 
@@ -156,7 +157,7 @@ def save_model(name: str, folder: str) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def _tiny_tokenizer() -> PreTrainedTokenizerFast:
+def _tiny_tokenizer() -> Any:
     """Byte-pair encoding over invented words, plain letters only: whatever is sampled is text."""
     rng = random.Random(0)
     syllables = [first + second for first in "bcdfghklmnprstvz" for second in "aeiou"]
@@ -174,7 +175,8 @@ def _tiny_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer.train_from_iterator([printable, *[template] * 20, *words], trainer)
     if tokenizer.get_vocab_size() != TINY_VOCABULARY:
         raise RuntimeError(f"the tokenizer has {tokenizer.get_vocab_size()} tokens")
-    return PreTrainedTokenizerFast(
+    build: Any = PreTrainedTokenizerFast
+    return build(
         tokenizer_object=tokenizer,
         eos_token="<|end|>",
         additional_special_tokens=["<|system|>", "<|user|>", "<|assistant|>"],
@@ -330,7 +332,7 @@ def forward_flops(model: Any, lengths: Sequence[int], output_positions: int) -> 
         getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     )
     pairs = sum(length * (length + 1) // 2 for length in lengths)
-    return (
+    return float(
         2.0 * inner * sum(lengths)
         + 2.0 * head.weight.numel() * output_positions
         + 4.0 * width * pairs * config.num_hidden_layers

@@ -23,6 +23,7 @@ chunking computes again does not count, and neither does padding (there is none 
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import sys
 from collections.abc import Callable, Sequence
@@ -83,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             for batch in batches:
                 with autocast(arguments.dtype):
                     value = loss(batch)
-                value.backward()
+                torch.autograd.backward(value)
             return {
                 name: parameter.grad
                 for name, parameter in model.named_parameters()
@@ -209,7 +210,7 @@ def check_gradients(gradients: dict[str, dict[str, Tensor]], dtype: str) -> floa
         raise SystemExit("the two sides give gradients to different parameters")
     apart = sum(float((lean[name] - plain[name]).double().square().sum()) for name in lean)
     size = sum(float(plain[name].double().square().sum()) for name in plain)
-    difference = (apart / size) ** 0.5
+    difference = math.sqrt(apart / size)
     if not difference < GRADIENT_TOLERANCE[dtype]:
         raise SystemExit(f"the gradients differ by {difference} of their norm")
     return difference

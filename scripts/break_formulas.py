@@ -3,20 +3,24 @@
     python scripts/break_formulas.py            all, as a Markdown table
     python scripts/break_formulas.py loss       those whose name holds "loss"
 
-Works on a copy of the project; the project itself is left alone. Exit status 1 when a break stayed
-green.
+Works on copies of the project, one for each of two workers; the project itself is left alone. Exit
+status 1 when a break stayed green.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 
+WORKERS = 2
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -147,12 +151,13 @@ def main(wanted: str = "") -> int:
     survivors = 0
     print("| formula | broken in | red tests | first of them |", flush=True)
     print("|---|---|---|---|", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "mempo"
-        ignore = shutil.ignore_patterns(".venv", ".git", "runs", ".cache", "__pycache__")
-        shutil.copytree(ROOT, copy, ignore=ignore)
-        for entry in chosen:
-            red = _red_tests(copy, entry)
+    ignore = shutil.ignore_patterns(".venv", ".git", "runs", ".cache", "__pycache__")
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(WORKERS) as executor:
+        copies: SimpleQueue[Path] = SimpleQueue()
+        for number in range(WORKERS):
+            copies.put(shutil.copytree(ROOT, Path(folder) / str(number), ignore=ignore))
+        results = executor.map(lambda entry: _red_tests(copies, entry), chosen)
+        for entry, red in zip(chosen, results, strict=True):
             survivors += not red
             print(
                 f"| {entry.name} | `{entry.file}` | {len(red)} | {red[0] if red else '**none**'} |",
@@ -161,8 +166,9 @@ def main(wanted: str = "") -> int:
     return min(survivors, 1)
 
 
-def _red_tests(copy: Path, entry: Break) -> list[str]:
+def _red_tests(copies: SimpleQueue[Path], entry: Break) -> list[str]:
     """The names of the tests that fail with the break in place, which is taken out again."""
+    copy = copies.get()
     path = copy / entry.file
     text = path.read_text(encoding="utf-8")
     if text.count(entry.old) != 1:
@@ -171,19 +177,16 @@ def _red_tests(copy: Path, entry: Break) -> list[str]:
         )
     path.write_text(text.replace(entry.old, entry.new), encoding="utf-8")
     files = [f"tests/{name}.py" for name in entry.tests.split()]
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-m",
-        "not slow",
-        "-k",
-        "not peak_memory",
-        *files,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=copy)
+    chosen = ["-m", "not slow", "-k", "not peak_memory", *files]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *chosen],
+        capture_output=True,
+        text=True,
+        cwd=copy,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     path.write_text(text, encoding="utf-8")
+    copies.put(copy)
     return re.findall(r"^(?:FAILED|ERROR) \S+?::(\w+)", done.stdout, flags=re.MULTILINE)
 
 
