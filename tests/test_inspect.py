@@ -20,7 +20,7 @@ import pytest
 
 from mempo.data.world import Fact
 from mempo.errors import MempoError
-from mempo.inspect import server
+from mempo.inspect import document, server
 from mempo.inspect.__main__ import main
 from mempo.inspect.curves import PANELS, Panel, draw_charts, metric_rows, panel_series, running_mean
 from mempo.inspect.differences import memory_difference
@@ -30,6 +30,7 @@ from mempo.inspect.reading import RoundLine, TrajectoryLine, read_run, run_versi
 from mempo.inspect.selection import by_importance, within
 from mempo.inspect.views import Limits, Table, span_views, trajectory_view, trajectory_views
 
+NODE = shutil.which("node")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 HOSTILE = (
@@ -609,6 +610,40 @@ def test_a_port_in_use_is_told(live: server.InspectorServer, tmp_path: Path) -> 
 
 
 # In a browser
+
+
+@pytest.mark.skipif(NODE is None, reason="no node")
+def test_rows_are_sorted_and_filtered() -> None:
+    assert NODE is not None
+    script = (Path(document.__file__).parent / "page" / "list.js").read_text(encoding="utf-8")
+    asks = """
+    const rows = [null, 2, 5, 2].map((memory, index) => ({
+      index, memory, task: ['t10', 't2', 't1', 't3'][index], epoch: index, reward: 1,
+      ending: 'answered', lost: index, text: `text ${index}`,
+    }));
+    const ids = (found) => found.map((row) => row.index);
+    const pass = (filter) => ids(rows.filter((row) => matches(row, filter)));
+    console.log(JSON.stringify([
+      ids(sorted(rows, 'memory', true)), ids(sorted(rows, 'memory', false)),
+      ids(sorted(rows, 'task', false)), pass({ memoryFrom: '2', memoryTo: '4,5' }),
+      pass({ epochFrom: '1', lost: 'on', text: 'TEXT 3' }), pass({ ending: 'no_action' }),
+      pass({}), commonStart(['a-b-001', 'a-b-012']), commonStart(['a-b']),
+    ]));
+    """
+    done = subprocess.run(
+        [NODE, "-e", script + asks], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert json.loads(done.stdout) == [
+        [2, 1, 3, 0],  # never computed: last in both directions
+        [1, 3, 2, 0],
+        [2, 1, 3, 0],  # t1, t2, t3, t10
+        [1, 3],
+        [3],
+        [],
+        [0, 1, 2, 3],
+        "a-b-",
+        "",
+    ]
 
 
 def in_browser(page: Path, state: str, profile: Path) -> str:

@@ -178,7 +178,7 @@ def _draw(epochs: Sequence[int], series: Sequence[Series], zero: bool, salt: str
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    style = {
+    style: dict[Any, Any] = {
         "svg.fonttype": "none",
         "svg.hashsalt": salt,
         "text.color": _INK,
@@ -208,9 +208,8 @@ def _draw(epochs: Sequence[int], series: Sequence[Series], zero: bool, salt: str
         for number, one in enumerate(series):
             color = _SERIES[number % len(_SERIES)]
             points = [float("nan") if v is None else v for v in one.values]
-            thin = {"linewidth": 0.8, "alpha": 0.35} if smoothed else {"linewidth": 1.6}
-            marker = "." if len(epochs) < SMOOTHED_FROM else None
-            axis.plot(epochs, points, color=color, marker=marker, **thin)
+            marker, width, alpha = (None, 0.8, 0.35) if smoothed else (".", 1.6, 1.0)
+            axis.plot(epochs, points, color=color, marker=marker, linewidth=width, alpha=alpha)
             if smoothed:
                 means = [float("nan") if v is None else v for v in running_mean(one.values)]
                 axis.plot(epochs, means, color=color, linewidth=1.8)

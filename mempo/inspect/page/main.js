@@ -185,14 +185,23 @@ document.addEventListener('keydown', (event) => {
   if (event.key === 'Enter' && target.closest('button, summary')) return;
   const arrow = event.key.startsWith('Arrow');
   if (arrow && state.view === 'overview') return;
+  // A focused text is scrolled by the arrows; j and k move on all the same.
+  if (['ArrowDown', 'ArrowUp'].includes(event.key) && target.closest('#detail')) return;
   if (['j', 'k'].includes(event.key) && state.view === 'overview') setView('browse');
   const act = KEYS[event.key];
   if (act) { event.preventDefault(); act(); }
 });
 
 // The address after # holds the state, so that a reload and the browser's Back keep the place. A
-// trajectory is named by epoch, task and sample: positions move while a run goes on.
+// trajectory is named by epoch, task and sample: positions move while a run goes on. Written a
+// moment later, since browsers limit how often a page may.
+let writing = 0;
 function remember() {
+  clearTimeout(writing);
+  writing = setTimeout(writeState, 150);
+}
+
+function writeState() {
   const chosen = state.selected === null ? null : rows[state.selected];
   const kept = new URLSearchParams({
     view: state.view,
@@ -219,12 +228,32 @@ function recall() {
   return ['overview', 'browse', 'group'].includes(kept.get('view')) ? kept.get('view') : 'overview';
 }
 
+// Where each part was scrolled to, for the page that replaces this one.
+const SCROLLED = ['overview', 'list', 'detail', 'group'];
+function keepScroll() {
+  const kept = Object.fromEntries(SCROLLED.map((name) => [name, [byId(name).scrollLeft, byId(name).scrollTop]]));
+  try { sessionStorage.setItem('mempo-scroll', JSON.stringify(kept)); } catch { /* starts at the top */ }
+}
+
+function restoreScroll() {
+  try {
+    const kept = JSON.parse(sessionStorage.getItem('mempo-scroll') || '{}');
+    sessionStorage.removeItem('mempo-scroll');
+    for (const name of SCROLLED) if (kept[name]) byId(name).scrollTo({ left: kept[name][0], top: kept[name][1], behavior: 'instant' });
+  } catch { /* starts at the top */ }
+}
+
 function follow() {
+  restoreScroll();
   setInterval(async () => {
     if (!byId('follow').checked || document.hidden) return;
     try {
       const answer = await fetch('version', { cache: 'no-store' });
-      if (answer.ok && (await answer.text()) !== data.version) location.reload();
+      if (answer.ok && (await answer.text()) !== data.version) {
+        writeState();
+        keepScroll();
+        location.reload();
+      }
     } catch { /* the server is gone; the page stays readable */ }
   }, 3000);
 }
