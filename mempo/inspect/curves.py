@@ -208,8 +208,18 @@ def _draw(epochs: Sequence[int], series: Sequence[Series], zero: bool, salt: str
         for number, one in enumerate(series):
             color = _SERIES[number % len(_SERIES)]
             points = [float("nan") if v is None else v for v in one.values]
-            marker, width, alpha = (None, 0.8, 0.35) if smoothed else (".", 1.6, 1.0)
-            axis.plot(epochs, points, color=color, marker=marker, linewidth=width, alpha=alpha)
+            width, alpha = (0.8, 0.35) if smoothed else (1.6, 1.0)
+            # A value between two gaps is a point, not a line.
+            marker = "." if not smoothed or None in one.values else None
+            axis.plot(
+                epochs,
+                points,
+                color=color,
+                marker=marker,
+                markersize=3 if smoothed else 6,
+                linewidth=width,
+                alpha=alpha,
+            )
             if smoothed:
                 means = [float("nan") if v is None else v for v in running_mean(one.values)]
                 axis.plot(epochs, means, color=color, linewidth=1.8)

@@ -38,7 +38,7 @@ function showSelected() {
   table.select(state.selected);
   const actions = { group: () => setView('group'), round: goToRound };
   byId('detail').replaceChildren(...(chosen ? trajectoryView(chosen, data, actions).filter(Boolean) : []));
-  byId('detail').scrollTop = 0;
+  byId('detail').scrollTo({ top: 0, behavior: 'instant' });
   if (state.view === 'group') showGroup();
 }
 

@@ -2,15 +2,16 @@
 
 const ROW_HEIGHT = 28;
 const COLUMNS = [
-  ['epoch', 'epoch', 'number'],
-  ['task', 'task', ''],
-  ['sample', '#', 'number'],
-  ['reward', 'reward', 'number'],
-  ['memory', 'mem. reward', 'number'],
-  ['ending', 'ending', ''],
-  ['rounds', 'rounds', 'number'],
-  ['held', 'facts', 'number'],
-  ['lost', 'lost', 'number'],
+  // key, label, class, width (the task takes what is left)
+  ['epoch', 'epoch', 'number', '58px'],
+  ['task', 'task', '', ''],
+  ['sample', '#', 'number', '36px'],
+  ['reward', 'reward', 'number', '62px'],
+  ['memory', 'mem. reward', 'number', '92px'],
+  ['ending', 'ending', '', '92px'],
+  ['rounds', 'rounds', 'number', '58px'],
+  ['held', 'facts', 'number', '50px'],
+  ['lost', 'lost', 'number', '54px'],
 ];
 const COLUMN_TITLES = {
   sample: 'sample of the task',
@@ -24,7 +25,8 @@ function makeTable(place, data, onSelect, onSort) {
   const head = node('tr', { role: 'row' });
   const body = node('tbody');
   const empty = node('p', { class: 'empty', hidden: true });
-  const table = node('table', { role: 'presentation' }, node('thead', null, head), body);
+  const widths = COLUMNS.map(([, , , width]) => node('col', { width: width || null }));
+  const table = node('table', { role: 'presentation' }, node('colgroup', null, widths), node('thead', null, head), body);
   place.append(table, empty);
   let rows = [];
   let selected = null;
@@ -36,7 +38,10 @@ function makeTable(place, data, onSelect, onSort) {
     if (key === 'memory') return node('span', { class: signClass(row.memory) }, signed(row.memory));
     if (key === 'ending') return said(row.ending ?? '–');
     if (key === 'held') return row.held === null ? '' : `${trajectory.held}/${data.tasks[trajectory.task].facts.length}`;
-    if (key === 'lost') return row.lost ? node('span', { class: 'minus' }, `r${trajectory.lost.join(' r')}`) : '';
+    if (key === 'lost') {
+      const rounds = `r${trajectory.lost.join(' r')}`;
+      return row.lost ? node('span', { class: 'minus text', title: rounds }, rounds) : '';
+    }
     return String(row[key]);
   }
 
