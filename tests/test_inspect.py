@@ -338,7 +338,7 @@ def test_the_best_the_worst_and_the_newest_come_first() -> None:
 def test_limits_on_number_and_bytes() -> None:
     order = [3, 0, 2, 1]
     assert within(order, None, lambda _: 10, 1000) == [0, 1, 2, 3]
-    assert within(order, 2, lambda _: 10, 1000) == [0, 3]
+    assert within(order, 2, lambda _: 10, None) == [0, 3]
     assert within(order, None, lambda index: 10 + index, 25) == [0, 3]
     assert within(order, None, lambda _: 10, 1) == [3]  # never none
     assert within([], None, lambda _: 10, 1) == []
@@ -362,6 +362,9 @@ def test_observations_are_cut_and_the_budget_holds(run: Path) -> None:
     assert views["observations"][world["observation"]] == WORLD_ROUNDS[0][1][:20]
     assert world["cut"] == len(WORLD_ROUNDS[0][1]) - 20
     assert len(trajectory_views(read_run(run), Limits(budget=1))["trajectories"]) == 1
+    # A number that a person asks for is theirs, whatever it weighs.
+    asked = Limits(trajectories=3, budget=1)
+    assert len(trajectory_views(read_run(run), asked)["trajectories"]) == 3
 
 
 # The page

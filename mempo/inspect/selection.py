@@ -35,15 +35,15 @@ def by_importance(trajectories: Sequence[TrajectoryLine]) -> list[int]:
 
 
 def within(
-    order: Sequence[int], limit: int | None, bytes_of: Callable[[int], int], budget: int
+    order: Sequence[int], limit: int | None, bytes_of: Callable[[int], int], budget: int | None
 ) -> list[int]:
     """The first positions of ``order``, in ascending order: at most ``limit``, and as long as
-    their ``bytes_of`` stay within ``budget`` together. At least one, where there is any."""
+    their ``bytes_of`` stay within ``budget`` together (``None``: no such bounds). At least one, where there is any."""
     chosen: list[int] = []
     used = 0
     for index in order[:limit]:
         used += bytes_of(index)
-        if chosen and used > budget:
+        if chosen and budget is not None and used > budget:
             break
         chosen.append(index)
     return sorted(chosen)

@@ -34,8 +34,8 @@ FACT_CODES: Final = {
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a page holds: at most ``trajectories`` of them (``None``: as many as fit into
-    ``budget`` bytes), and ``observation_chars`` characters of each observation."""
+    """How much a page holds: ``trajectories`` of them (``None``: as many as fit into ``budget``
+    bytes), and ``observation_chars`` characters of each observation."""
 
     trajectories: int | None = None
     observation_chars: int = 4000
@@ -81,7 +81,8 @@ def trajectory_views(run: Run, limits: Limits) -> dict[str, Any]:
         return len(json.dumps(new))
 
     order = by_importance(run.trajectories)
-    chosen = within(order, limits.trajectories, bytes_of, limits.budget)
+    budget = limits.budget if limits.trajectories is None else None
+    chosen = within(order, limits.trajectories, bytes_of, budget)
     return {
         "trajectories": [views[index] for index in chosen],
         "tasks": tasks.values,

@@ -43,22 +43,20 @@ function showSelected() {
 }
 
 function groupMembers(index) {
-  const { task, epoch } = data.trajectories[index];
-  return rows.filter((row) => {
-    const one = data.trajectories[row.index];
-    return one.task === task && one.epoch === epoch;
-  }).map((row) => row.index).sort((a, b) => data.trajectories[a].sample - data.trajectories[b].sample);
+  const { task, epoch } = rows[index];
+  return rows.filter((row) => row.task === task && row.epoch === epoch).map((row) => row.index).sort((a, b) => data.trajectories[a].sample - data.trajectories[b].sample);
 }
 
 function showGroup() {
   const place = byId('group');
   if (state.selected === null) {
-    place.replaceChildren(node('p', { class: 'soft' }, 'No trajectory is chosen.'));
+    place.replaceChildren(node('div', null, node('p', { class: 'soft' }, 'No trajectory is chosen.')));
     return;
   }
   const left = place.scrollLeft;
   const members = groupMembers(state.selected);
-  place.replaceChildren(...groupView(members, state.selected, data, { open: (index) => { open(index); setView('browse'); } }));
+  const actions = { open: (index) => { open(index); setView('browse'); } };
+  place.replaceChildren(node('div', null, groupView(members, state.selected, data, actions)));
   place.scrollLeft = left;
   const chosen = place.querySelector('thead .chosen');
   if (chosen) chosen.scrollIntoView({ block: 'nearest', inline: 'nearest' });
@@ -94,7 +92,7 @@ function move(step) {
 
 // Side by side: the next task of the list.
 function moveGroup(step) {
-  const key = (index) => `${data.trajectories[index].epoch}/${data.trajectories[index].task}`;
+  const key = (index) => `${rows[index].epoch}/${rows[index].task}`;
   let position = visible.findIndex((row) => row.index === state.selected);
   const now = state.selected === null ? '' : key(state.selected);
   while (visible[position] && key(visible[position].index) === now) position += step;

@@ -1,13 +1,14 @@
 // The list: only the rows in sight are in the document.
 
 const ROW_HEIGHT = 28;
+const STEP = 8;
 const COLUMNS = [
   // key, label, class, width (the task takes what is left)
   ['epoch', 'epoch', 'number', '58px'],
   ['task', 'task', '', ''],
   ['sample', '#', 'number', '36px'],
   ['reward', 'reward', 'number', '62px'],
-  ['memory', 'mem. reward', 'number', '92px'],
+  ['memory', 'mem. reward', 'number', '100px'],
   ['ending', 'ending', '', '92px'],
   ['rounds', 'rounds', 'number', '58px'],
   ['held', 'facts', 'number', '50px'],
@@ -30,6 +31,7 @@ function makeTable(place, data, onSelect, onSort) {
   place.append(table, empty);
   let rows = [];
   let selected = null;
+  let drawn = 0;
 
   function cell(row, key) {
     const trajectory = data.trajectories[row.index];
@@ -45,9 +47,15 @@ function makeTable(place, data, onSelect, onSort) {
     return String(row[key]);
   }
 
+  // The first row to draw moves in steps, so that most scrolling draws nothing.
+  function firstRow() {
+    return Math.max(0, STEP * (Math.floor(place.scrollTop / ROW_HEIGHT / STEP) - 1));
+  }
+
   function draw() {
-    const top = Math.max(0, Math.floor(place.scrollTop / ROW_HEIGHT) - 10);
-    const bottom = Math.min(rows.length, top + Math.ceil(place.clientHeight / ROW_HEIGHT) + 22);
+    const top = firstRow();
+    drawn = top;
+    const bottom = Math.min(rows.length, top + Math.ceil(place.clientHeight / ROW_HEIGHT) + 3 * STEP);
     const gap = (count) => node('tr', { class: 'gap', 'aria-hidden': 'true' },
       Object.assign(node('td', { colspan: COLUMNS.length }), { style: `height:${count * ROW_HEIGHT}px` }));
     const made = rows.slice(top, bottom).map((row, offset) => node('tr', {
@@ -74,7 +82,10 @@ function makeTable(place, data, onSelect, onSort) {
   place.addEventListener('scroll', () => {
     if (waiting) return;
     waiting = true;
-    requestAnimationFrame(() => { waiting = false; draw(); });
+    requestAnimationFrame(() => {
+      waiting = false;
+      if (firstRow() !== drawn) draw();
+    });
   });
   new ResizeObserver(draw).observe(place);
 

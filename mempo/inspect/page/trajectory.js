@@ -133,7 +133,7 @@ function trajectoryView(trajectory, data, actions) {
   return [
     node('div', { class: 'title' }, said(task.id, 'h2'),
       node('span', { class: 'soft' }, `epoch ${trajectory.epoch}, sample ${trajectory.sample}, line ${trajectory.line}`),
-      node('button', { type: 'button', onclick: actions.group }, `All ${trajectory.group_size} samples`)),
+      node('button', { type: 'button', onclick: actions.group }, `All samples (${trajectory.group_size})`)),
     questionList(task, trajectory.answer),
     node('div', { class: 'chips' },
       chip(`reward ${decimal(trajectory.reward, 2)}`, trajectory.reward > 0 ? 'good' : ''),
