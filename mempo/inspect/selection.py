@@ -38,7 +38,8 @@ def within(
     order: Sequence[int], limit: int | None, bytes_of: Callable[[int], int], budget: int | None
 ) -> list[int]:
     """The first positions of ``order``, in ascending order: at most ``limit``, and as long as
-    their ``bytes_of`` stay within ``budget`` together (``None``: no such bounds). At least one, where there is any."""
+    their ``bytes_of`` stay within ``budget`` together (``None``: no such bounds).
+    At least one, where there is any."""
     chosen: list[int] = []
     used = 0
     for index in order[:limit]:

@@ -7,7 +7,7 @@ function memoryText(round) {
 }
 
 function rowOf(trajectory, task, index) {
-  const memories = trajectory.rounds.map(memoryText);
+  let text = null;
   const facts = task.facts.length;
   return {
     index,
@@ -22,7 +22,12 @@ function rowOf(trajectory, task, index) {
     held: facts ? trajectory.held / facts : null,
     lost: facts ? trajectory.lost.length : null,
     tokens: trajectory.tokens,
-    text: [task.id, task.question, trajectory.answer ?? '', ...memories.map((one) => one ?? '')].join('\n').toLowerCase(),
+    // What is searched; made when it is asked for, since a page may hold millions of words.
+    get text() {
+      const memories = () => trajectory.rounds.map((round) => memoryText(round) ?? '');
+      text ??= [task.id, task.question, trajectory.answer ?? '', ...memories()].join('\n').toLowerCase();
+      return text;
+    },
   };
 }
 

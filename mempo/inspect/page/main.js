@@ -6,13 +6,21 @@ const byId = (id) => document.getElementById(id);
 const form = byId('filter');
 const split = document.querySelector('.split');
 const state = { view: 'overview', sort: 'epoch', descending: true, selected: null };
-let visible = [];
+let visible = []; // rows that pass the filter, sorted
+let shown = -1; // the trajectory in the detail
 
 const table = makeTable(byId('list'), data, (index) => open(index), (key) => {
   state.descending = state.sort === key ? !state.descending : ['reward', 'memory', 'lost', 'epoch'].includes(key);
   state.sort = key;
   refresh();
 });
+
+// Typing asks once, not with every letter.
+let typing = 0;
+function refreshSoon() {
+  clearTimeout(typing);
+  typing = setTimeout(refresh, 120);
+}
 
 function filterValues() {
   const values = Object.fromEntries(new FormData(form));
@@ -29,13 +37,23 @@ function refresh() {
   table.show(visible, state.sort, state.descending, none);
   byId('count').textContent = visible.length === data.total ? `${data.total}` : `${visible.length} of ${data.total}`;
   if (!visible.some((row) => row.index === state.selected)) state.selected = visible.length ? visible[0].index : null;
-  showSelected();
+  table.select(state.selected);
+  if (state.selected !== shown) showSelected();
   remember();
 }
 
+// A held key moves faster than a long trajectory is drawn: only the last one of a frame is.
+let drawing = 0;
 function showSelected() {
-  const chosen = state.selected === null ? null : data.trajectories[state.selected];
   table.select(state.selected);
+  cancelAnimationFrame(drawing);
+  drawing = requestAnimationFrame(drawSelected);
+}
+
+function drawSelected() {
+  cancelAnimationFrame(drawing);
+  shown = state.selected;
+  const chosen = shown === null ? null : data.trajectories[shown];
   const actions = { group: () => setView('group'), round: goToRound };
   byId('detail').replaceChildren(...(chosen ? trajectoryView(chosen, data, actions).filter(Boolean) : []));
   byId('detail').scrollTo({ top: 0, behavior: 'instant' });
@@ -268,7 +286,7 @@ for (const button of document.querySelectorAll('[data-view]')) {
 byId('theme').addEventListener('click', nextTheme);
 byId('help-button').addEventListener('click', () => byId('help').showModal());
 form.addEventListener('submit', (event) => event.preventDefault());
-form.addEventListener('input', refresh);
+form.addEventListener('input', refreshSoon);
 form.addEventListener('reset', () => setTimeout(refresh));
 wireCharts(data, (epoch) => {
   form.reset();
@@ -279,5 +297,6 @@ wireCharts(data, (epoch) => {
 });
 const firstView = recall();
 refresh();
+drawSelected();
 setView(firstView);
 if (data.version !== null) follow();
