@@ -73,7 +73,8 @@ def task(row: Row, options: Options) -> Task:
 def passages(row: Row) -> list[Passage]:
     """What the pages of this row's sub-questions say: question and answer, under the title.
 
-    Sub-questions without an answer tell nothing. Raises ``DataError`` for a shape that is not read.
+    Sub-questions without question or answer tell nothing. Raises ``DataError`` for a shape that
+    is not read.
     """
     found = []
     for one in _leaves(row):
@@ -81,8 +82,9 @@ def passages(row: Row) -> list[Passage]:
         page = Row(evidence, f"{one.place}, evidence", one.default_id)
         title, url = page.text("title"), page.optional_text("url")
         written = _written(one.fields.get("answer"))
-        if written is not None and written.strip():
-            found.append(Passage(title, f"{one.text('question')} {written.strip()}", url))
+        question = one.fields.get("question")
+        if written is not None and written.strip() and isinstance(question, str):
+            found.append(Passage(title, f"{question.strip()} {written.strip()}", url))
     return found
 
 
