@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jinja2
@@ -534,6 +536,42 @@ def test_folders_have_splits(tmp_path: Path) -> None:
         rows_of(empty)
 
 
+def test_hub_names_go_to_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No hub is asked here: what datasets would find there lies in local files."""
+    import datasets
+
+    file = write(tmp_path / "part.jsonl", {"a": 1})
+    asked: list[Any] = []
+
+    def builder(*arguments: Any) -> Any:
+        asked.append(arguments)
+        files = {"train": [str(file), str(file)], "test": [str(tmp_path / "rows.tsv")]}
+        return SimpleNamespace(config=SimpleNamespace(data_files=files))
+
+    monkeypatch.setattr(datasets, "load_dataset_builder", builder)
+    monkeypatch.setattr(datasets, "load_dataset", partial(rows_or_tsv, datasets.load_dataset))
+    found = list(read_rows("owner/set", "data.questions", "train", "distractor"))
+    assert [row.place for row in found if isinstance(row, Row)] == [f"{file}:1"] * 2
+    assert asked == [("owner/set", "distractor")]
+    # Files of another kind come as datasets reads them.
+    (row,) = read_rows("owner/set", "data.questions", "test")
+    assert row == Row({"b": 2}, "owner/set, row 1", "set-1")
+
+    def no_hub(*arguments: Any) -> Any:
+        raise ConnectionError("no such host")
+
+    monkeypatch.setattr(datasets, "load_dataset_builder", no_hub)
+    with pytest.raises(ConfigError, match=r"owner/set: datasets cannot open it \(no such host\)"):
+        rows_of("owner/set")
+
+
+def rows_or_tsv(load_dataset: Any, path: str, *arguments: Any, **options: Any) -> Any:
+    if path == "owner/set":
+        assert (arguments, options) == ((None,), {"split": "test"})
+        return [{"b": 2}]
+    return load_dataset(path, *arguments, **options)
+
+
 def test_folders_that_datasets_saved(tmp_path: Path) -> None:
     from datasets import Dataset, DatasetDict
 
@@ -680,13 +718,14 @@ def test_the_real_questions_of_fanoutqa_load() -> None:
 
 def test_an_agent_answers_the_real_questions_of_fanoutqa() -> None:
     """A scripted agent searches for every objective and answers what the passages told it."""
-    config = compose("train", ["data=fanoutqa", "data.objectives=2", "data.fanoutqa=siblings"])
+    overrides = ["data=fanoutqa", "data.objectives=2", "data.fanoutqa=siblings"]
+    config = compose("train", [*overrides, "retriever.top_k=5", "retriever.title_weight=1"])
     sets = load_task_sets(config)
     tasks = sets.heldout[:6]
     scripts = {}
-    for task in tasks:
+    for number, task in enumerate(tasks):
         one, two = task.objectives
-        scripts[f"{task.id}/0"] = [
+        scripts[f"{number}/0"] = [
             f"<think>1</think><search>{one.question}</search>",
             f"<mem>{one.golds[0]}</mem><think>2</think><search>{two.question}</search>",
             f"<mem>all</mem><think>3</think><answer>{task.gold}</answer>",

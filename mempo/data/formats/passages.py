@@ -33,15 +33,17 @@ def titled_passages(row: Row, name: str, text_fields: Sequence[str]) -> list[Pas
 def documents(passages: Iterable[Passage], join_titles: bool = False) -> list[Document]:
     """The corpus: each different passage once, numbered in the order of first sight.
 
-    ``join_titles`` makes one document of all passages with one title, a line for each.
+    ``join_titles`` makes one document of all passages with one title: a line for each different
+    text, and the first one's URL.
     """
     different = dict.fromkeys(passages)
     if join_titles:
-        lines: dict[tuple[str, str], list[str]] = {}
+        pages: dict[str, list[Passage]] = {}
         for passage in different:
-            lines.setdefault((passage.title, passage.url), []).append(passage.text)
+            pages.setdefault(passage.title, []).append(passage)
         different = dict.fromkeys(
-            Passage(title, "\n".join(texts), url) for (title, url), texts in lines.items()
+            Passage(title, "\n".join(dict.fromkeys(one.text for one in page)), page[0].url)
+            for title, page in pages.items()
         )
     return [
         Document(str(number), passage.title, passage.text, passage.url)

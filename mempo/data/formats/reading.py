@@ -62,9 +62,7 @@ def _is_saved(path: Path) -> bool:
 
 
 def _saved_rows(path: Path, setting: str, split: str) -> Iterator[Row]:
-    from datasets import load_from_disk
-
-    saved = load_from_disk(str(path))
+    saved = _datasets().load_from_disk(str(path))
     if isinstance(saved, dict):
         if split not in saved:
             raise _no_split(setting, str(path), split, saved)
@@ -77,10 +75,9 @@ def _data_set_rows(
 ) -> Iterator[Row | DataError]:
     """A folder or a hub name: its files one by one where we read their kind, so that faults have
     lines; else the rows as ``datasets`` gives them."""
-    from datasets import load_dataset, load_dataset_builder
-
+    datasets = _datasets()
     try:
-        builder = load_dataset_builder(source, subset)
+        builder = datasets.load_dataset_builder(source, subset)
         files = builder.config.data_files
         if files is not None and split not in files:
             raise _no_split(setting, source, split, files)
@@ -89,8 +86,8 @@ def _data_set_rows(
             for name in names:
                 yield from _file_rows(name)
         else:
-            yield from _numbered(load_dataset(source, subset, split=split), source)
-    except (OSError, ValueError) as error:
+            yield from _numbered(datasets.load_dataset(source, subset, split=split), source)
+    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         if isinstance(error, (ConfigError, DataError)):
             raise
         raise ConfigError(
@@ -116,7 +113,7 @@ def _file_rows(file: str) -> Iterator[Row | DataError]:
             raise DataError(
                 f"{file}: files of this kind are not read: give .jsonl, .json or .parquet"
             )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, _datasets().exceptions.DatasetsError) as error:
         if isinstance(error, (ConfigError, DataError)):
             raise
         raise DataError(f"{file}: cannot be read ({_one_line(error)})") from error
@@ -124,10 +121,22 @@ def _file_rows(file: str) -> Iterator[Row | DataError]:
 
 def _load(kind: str, file: str, **options: Any) -> Any:
     """The rows of one file. What lies on this machine is streamed, without a copy in the cache."""
-    from datasets import load_dataset
-
     local = not file.startswith(_HUB_PREFIX)
-    return load_dataset(kind, data_files=file, split="train", streaming=local, **options)
+    return _datasets().load_dataset(
+        kind, data_files=file, split="train", streaming=local, **options
+    )
+
+
+def _datasets() -> Any:
+    """The package, imported when it is needed: that takes seconds.
+
+    It reports every load to the hub, also of files on this machine, and waits for seconds where
+    there is no network. That is turned off.
+    """
+    import datasets
+
+    datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False
+    return datasets
 
 
 def _numbered(rows: Any, source: str) -> Iterator[Row]:
