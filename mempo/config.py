@@ -108,9 +108,13 @@ class WorldConfig:
 
 @dataclass(frozen=True, config=_STRICT)
 class DataConfig:
-    """Which tasks. ``world`` is generated; ``local`` reads ``questions`` and ``corpus``."""
+    """Which tasks. ``world`` is generated; every other format reads ``questions`` and ``corpus``:
+    ``local`` from this project's own JSON lines, the rest from the files of their data sets
+    (``mempo/data/formats/``), some of which bring their corpus along."""
 
-    format: Literal["world", "local"]
+    format: Literal[
+        "world", "local", "search_r1", "asearcher", "hotpotqa", "musique", "open_qa", "fanoutqa"
+    ]
     objectives: int = Field(default=2, ge=1)
     seed: int = 0
     skip_bad_rows: bool = False
@@ -119,17 +123,43 @@ class DataConfig:
     corpus: str | None = None
     heldout_questions: str | None = None
     heldout_fraction: float = Field(default=0.2, gt=0.0, lt=1.0)
+    split: str = "train"
+    heldout_split: str | None = None
+    subset: str | None = None
+    answer_separator: str | None = Field(default="<|answer_split|>", min_length=1)
+    fanoutqa: Literal["subquestions", "siblings", "questions"] = "subquestions"
 
     @model_validator(mode="after")
     def _check(self) -> DataConfig:
-        if self.format == "local":
-            for name in ("questions", "corpus"):
-                if not getattr(self, name):
-                    raise ValueError(
-                        f"data.{name} is empty: data=local needs data.questions=<file.jsonl> and "
-                        "data.corpus=<file.jsonl>"
-                    )
+        if self.format == "world":
+            return self
+        own = self.format == "local"
+        file = "<file.jsonl>" if own else "<file, folder or hub name>"
+        if not self.questions and self.format != "fanoutqa":
+            raise ValueError(
+                f"data.questions is empty: data={self.format} needs data.questions={file}"
+                + (" and data.corpus=<file.jsonl>" if own else "")
+            )
+        if not self.corpus and self.format not in _FORMATS_WITH_PASSAGES:
+            raise ValueError(
+                f"data.corpus is empty: data={self.format} needs "
+                + (f"data.questions={file} and " if own else "")
+                + "data.corpus=<file.jsonl>, the passages to search"
+            )
+        if own and (self.split, self.heldout_split, self.subset) != ("train", None, None):
+            raise ValueError(
+                "data.split, data.heldout_split and data.subset have no meaning with data=local, "
+                "which reads single files: leave them out, or choose another data format"
+            )
+        if not self.heldout_questions and self.heldout_split == self.split:
+            raise ValueError(
+                f"data.heldout_split={self.heldout_split} is the split to train on: name another, "
+                "or leave it out, which holds out data.heldout_fraction of the questions"
+            )
         return self
+
+
+_FORMATS_WITH_PASSAGES = ("hotpotqa", "musique", "fanoutqa")
 
 
 @dataclass(frozen=True, config=_STRICT)

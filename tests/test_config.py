@@ -24,7 +24,12 @@ PROGRAMS = ("train", "evaluate")
 # What a variant cannot do without.
 NEEDS = {
     ("model", "pretrained"): ["model.path=some/folder"],
-    ("data", "local"): ["data.questions=questions.jsonl", "data.corpus=corpus.jsonl"],
+    ("data", "hotpotqa"): ["data.questions=questions.json"],
+    ("data", "musique"): ["data.questions=questions.jsonl"],
+    **{
+        ("data", name): ["data.questions=questions.jsonl", "data.corpus=corpus.jsonl"]
+        for name in ("local", "search_r1", "asearcher", "open_qa")
+    },
 }
 
 GROUPS = {

@@ -1,0 +1,36 @@
+"""HotpotQA and 2WikiMultihopQA: questions with their passages (specification section 11).
+
+Read are these variants:
+
+- id: ``_id`` (the released JSON), else ``id`` (copies on the hub)
+- golds: ``answer``, a text (or a list, or one text with ``data.answer_separator``), then those of
+  ``answer_aliases`` or ``aliases`` where there are any
+- passages, also the corpus where ``data.corpus`` is not given: ``context`` as pairs
+  ``[title, [sentence, …]]``, as objects ``{"title", "sentences"}``, as one object of lists
+  ``{"title": […], "sentences": [[…], …]}`` (``content`` in place of ``sentences`` too), or any of
+  these as JSON text. Rows without ``context`` are read as well and then need ``data.corpus``.
+- source: ``dataset`` or ``data_source``; else ``2wikimultihopqa`` for rows with ``evidences``
+"""
+
+from __future__ import annotations
+
+from mempo.data.formats.passages import titled_passages
+from mempo.data.formats.row import Options, Row
+from mempo.retrieval.base import Passage
+from mempo.trajectory import Task
+
+
+def task(row: Row, options: Options) -> Task:
+    """The row as a task. Raises ``DataError`` that names the field and what it holds."""
+    usual = "2wikimultihopqa" if "evidences" in row.fields else "hotpotqa"
+    return row.task(
+        row.identifier("_id", "id"),
+        row.text("question"),
+        row.golds(options, "answer", "answer_aliases", "aliases"),
+        row.optional_text("dataset", "data_source") or usual,
+    )
+
+
+def passages(row: Row) -> list[Passage]:
+    """The passages of ``context``. Raises ``DataError`` for a shape that is not read."""
+    return titled_passages(row, "context", ("sentences", "content"))

@@ -1,0 +1,121 @@
+"""The registry of formats, and from a file to tasks and passages (specification section 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from mempo.data.formats import asearcher, fanoutqa, hotpotqa, musique, open_qa, search_r1
+from mempo.data.formats.reading import read_rows
+from mempo.data.formats.row import Options, Row
+from mempo.data.rows import DataError
+from mempo.retrieval.base import Passage
+from mempo.trajectory import Task
+
+
+@dataclass(frozen=True)
+class DataFormat:
+    """One format.
+
+    ``task`` makes a task of one objective of a row. ``expand`` gives the rows that stand in one
+    row of the file. ``passages`` gives the passages that a row of the file carries;
+    ``join_titles`` makes one document of all that have one title. ``default_source`` names the
+    questions to read where ``data.questions`` is empty.
+    """
+
+    task: Callable[[Row, Options], Task]
+    expand: Callable[[Row, Options], Iterable[Row]] | None = None
+    passages: Callable[[Row], Iterable[Passage]] | None = None
+    join_titles: bool = False
+    default_source: Callable[[], str] | None = None
+
+
+FORMATS: Final[Mapping[str, DataFormat]] = {
+    "search_r1": DataFormat(search_r1.task),
+    "asearcher": DataFormat(asearcher.task),
+    "hotpotqa": DataFormat(hotpotqa.task, passages=hotpotqa.passages),
+    "musique": DataFormat(musique.task, passages=musique.passages),
+    "open_qa": DataFormat(open_qa.task),
+    "fanoutqa": DataFormat(
+        fanoutqa.task,
+        fanoutqa.expand,
+        fanoutqa.passages,
+        join_titles=True,
+        default_source=fanoutqa.packaged_questions,
+    ),
+}
+
+
+@dataclass
+class Loaded:
+    """Tasks of one objective each, the passages that came with them, and the rows left out."""
+
+    tasks: list[Task] = field(default_factory=list)
+    passages: list[Passage] = field(default_factory=list)
+    skipped: int = 0
+
+
+def load_questions(
+    name: str,
+    source: str,
+    *,
+    corpus: str = "default",
+    setting: str = "data.questions",
+    split: str = "train",
+    subset: str | None = None,
+    options: Options | None = None,
+    skip_bad_rows: bool = False,
+    with_passages: bool = True,
+) -> Loaded:
+    """Reads ``source`` (see ``read_rows``) in the format ``name``; tasks search ``corpus``.
+
+    Passages are read only with ``with_passages``, from rows that gave a task. Raises ``DataError``
+    with file and line or row number, the field, what it holds and the row's fields: a row that fits
+    no variant of the format, no question, no gold answer or a blank one, an id used twice. With
+    ``skip_bad_rows`` such rows are left out and counted (in a FanOutQA question, each sub-question
+    for itself). A source without any usable row is always an error, and ``ConfigError`` says when
+    there is no such source.
+    """
+    form, options = FORMATS[name], options or Options()
+    loaded, places = Loaded(), dict[str, str]()
+    for row in read_rows(source, setting, split, subset):
+        try:
+            if isinstance(row, DataError):
+                raise row
+            parts = [row] if form.expand is None else list(form.expand(row, options))
+            passages = list(form.passages(row)) if form.passages and with_passages else []
+        except DataError:
+            if not skip_bad_rows:
+                raise
+            loaded.skipped += 1
+            continue
+        before = len(loaded.tasks)
+        for part in parts:
+            try:
+                task = form.task(part, options)
+                _claim(task.id, part.place, places)
+            except DataError:
+                if not skip_bad_rows:
+                    raise
+                loaded.skipped += 1
+                continue
+            loaded.tasks.append(replace(task, corpus=corpus))
+        if len(loaded.tasks) > before:
+            loaded.passages += passages
+    if not loaded.tasks:
+        reason = (
+            f"none of its {loaded.skipped} rows can be used: see them without data.skip_bad_rows"
+            if loaded.skipped
+            else "it holds no questions"
+        )
+        raise DataError(f"{source}: {reason}")
+    return loaded
+
+
+def _claim(key: str, place: str, places: dict[str, str]) -> None:
+    if key in places:
+        raise DataError(
+            f'{place}: the id "{key}" stands already at {places[key]}: give every question its own'
+        )
+    places[key] = place
