@@ -9,7 +9,7 @@ from mempo.config import Config, ConfigError, require_path
 from mempo.data.compose import compose_objectives
 from mempo.data.local import load_local_tasks, split_heldout
 from mempo.data.world import generate_world
-from mempo.retrieval import RankBm25Retriever, Retriever, read_corpus
+from mempo.retrieval import RankBm25Retriever, Retriever, build_retriever
 from mempo.trajectory import Task
 
 _LOCAL = "local"
@@ -58,8 +58,9 @@ def _world(config: Config) -> TaskSets:
 def _local(config: Config) -> TaskSets:
     data = config.data
     assert data.questions is not None
-    assert data.corpus is not None
-    documents = read_corpus(require_path(data.corpus, "data.corpus"))
+    # The corpus first: where it is a file of its own, a fault in it is told before questions load.
+    corpus = None if data.corpus is None else require_path(data.corpus, "data.corpus")
+    retriever = build_retriever(config.retriever, corpus)
     rows, skipped = load_local_tasks(
         require_path(data.questions, "data.questions"), _LOCAL, data.skip_bad_rows
     )
@@ -73,6 +74,6 @@ def _local(config: Config) -> TaskSets:
     return TaskSets(
         compose_objectives(train, data.objectives, data.seed),
         compose_objectives(heldout, data.objectives, data.seed),
-        {_LOCAL: RankBm25Retriever(documents, config.retriever.title_weight)},
+        {_LOCAL: retriever},
         skipped,
     )

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import bm25s
 import numpy as np
 from numpy.typing import NDArray
 
@@ -152,6 +151,8 @@ class _Buffers:
 
 
 def _open_part(folder: Path, negative: bool) -> Postings:
+    import bm25s  # here, since it takes numba along: a second that other retrievers need not wait
+
     matrix: dict[str, Any] = bm25s.BM25.load(folder, mmap=True, load_vocab=False).scores
     return Postings(
         np.asarray(matrix["indptr"]),

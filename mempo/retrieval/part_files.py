@@ -11,10 +11,10 @@ import json
 from array import array
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-import bm25s
 import numpy as np
 from numpy.typing import NDArray
 
@@ -222,7 +222,7 @@ def _score_part(
         "dtype": "float32",
         "int_dtype": "int32",
         "num_docs": passages,
-        "version": bm25s.__version__,
+        "version": version("bm25s"),
         "backend": "numpy",
     }
     (folder / "params.index.json").write_text(json.dumps(parameters), encoding="utf-8")
