@@ -29,7 +29,7 @@ from mempo.retrieval.base import (
 )
 from mempo.retrieval.corpus import parse_document
 from mempo.retrieval.index_files import load_array, part_folder
-from mempo.retrieval.postings import Postings
+from mempo.retrieval.postings import Postings, accumulator
 from mempo.retrieval.rank_bm25 import words
 
 
@@ -62,6 +62,7 @@ class Bm25sRetriever:
             for number in range(len(manifest.parts))
         ]
         self._buffers = _Buffers(max(manifest.parts))
+        accumulator()  # compiled now, not in the first search's time
         with corpus.open("rb") as file:
             self._text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 

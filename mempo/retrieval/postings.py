@@ -7,7 +7,8 @@ seen so far are looked up in them (MaxScore of Turtle and Flood, 1995). The resu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,8 +18,8 @@ from numpy.typing import NDArray
 # Scores are added in float32 on the way; candidates are kept with this much room to spare.
 _ROOM: Final = 1e-4
 
-# Longer lists are not asked for their k-th best score: it costs more than it saves.
-_LONG: Final = 200_000
+# So many entries of a list are asked for their k-th best score, a bound for that of all.
+_SAMPLE: Final = 16_384
 
 
 @dataclass(frozen=True)
@@ -53,34 +54,52 @@ class Postings:
         lists = self._lists(weights)
         if not lists:
             return np.empty(0, np.int32), np.empty(0)
+        add_up = accumulator()
         rest = [0.0] * (len(lists) + 1)
         for number in range(len(lists) - 1, -1, -1):
             rest[number] = rest[number + 1] + lists[number].upper
         bound, read = floor, 0
-        for number, one in enumerate(lists):
-            buffer[one.indices] += one.weight * one.scores
-            read = number + 1
+        for number, one in enumerate(lists, start=1):
+            add_up(buffer, one.indices, one.scores, one.weight)
+            read = number
             if self.negative or rest[read] == 0.0:
                 continue
-            if number == 0 or one.short:
-                bound = max(bound, _kth_largest(buffer[one.indices], k))
+            bound = max(bound, _kth_largest(buffer[one.indices[:_SAMPLE]], k))
             if rest[read] < bound - _room(bound):
                 break
-        bound = max(
-            [bound, *(_kth_largest(buffer[one.indices], k) for one in lists[:read] if one.short)]
-        )
-        if bound == float("-inf"):
-            bound = max(_kth_largest(buffer[one.indices], k) for one in lists[:read])
-        least = bound - rest[read] - _room(bound)
-        seen = [one.indices[buffer[one.indices] >= least] for one in lists[:read]]
-        for one in lists[:read]:
-            buffer[one.indices] = 0.0
-        candidates = np.unique(np.concatenate(seen))
+        candidates = self._candidates(lists[:read], k, bound, rest[read], buffer)
         scores = np.zeros(len(candidates))
         for one in lists:
             scores += one.weight * one.lookup(candidates)
         order = np.lexsort((candidates, -scores))[:k]
         return candidates[order], scores[order]
+
+    def _candidates(
+        self,
+        lists: list[_List],
+        k: int,
+        bound: float,
+        rest: float,
+        buffer: NDArray[np.float32],
+    ) -> NDArray[np.int32]:
+        """The passages of ``lists`` that ``rest`` more could lift to the ``k`` best, ascending.
+
+        Puts zeros back into ``buffer``, where the sums over ``lists`` stand.
+        """
+        sampled = (_kth_largest(buffer[one.indices[:_SAMPLE]], k) for one in lists)
+        bound = max([bound, *sampled])
+        least = bound - rest - _room(bound)
+        sums = buffer[: self.passages]
+        if least > 0 and 8 * sum(len(one.indices) for one in lists) > self.passages:
+            candidates = np.flatnonzero(sums >= np.float32(least)).astype(np.int32)
+            values = sums[candidates]
+            sums.fill(0.0)
+        else:
+            candidates = np.unique(np.concatenate([one.indices for one in lists]))
+            values = sums[candidates]
+            sums[candidates] = 0.0
+        bound = max(bound, _kth_largest(values, k))
+        return candidates[values >= bound - rest - _room(bound)]
 
     def _lists(self, weights: Mapping[int, int]) -> list[_List]:
         """The posting lists of the query's words, shortest first."""
@@ -103,10 +122,6 @@ class _List:
     weight: int
     upper: float
 
-    @property
-    def short(self) -> bool:
-        return len(self.indices) < _LONG
-
     def lookup(self, passages: NDArray[np.int32]) -> NDArray[np.float64]:
         """The word's score in each of ``passages``, 0 where it does not stand."""
         places = np.searchsorted(self.indices, passages)
@@ -125,3 +140,28 @@ def _kth_largest(values: NDArray[Any], k: int) -> float:
 
 def _room(bound: float) -> float:
     return _ROOM * abs(bound) if np.isfinite(bound) else 0.0
+
+
+@functools.cache
+def accumulator() -> Callable[..., None]:
+    """``_add_up`` as machine code that does not hold the interpreter's lock, compiled at the first
+    call of this function. numba is imported here, since that takes most of a second."""
+    import numba
+
+    compiled: Callable[..., None] = numba.njit(nogil=True)(_add_up)
+    empty = np.empty(0, np.int32), np.empty(0, np.float32)
+    for array in empty:  # as memory-mapped arrays are
+        array.flags.writeable = False
+    compiled(np.empty(0, np.float32), *empty, 1)
+    return compiled
+
+
+def _add_up(
+    buffer: NDArray[np.float32],
+    indices: NDArray[np.int32],
+    scores: NDArray[np.float32],
+    weight: int,
+) -> None:
+    """``buffer[indices] += weight * scores``, for indices that all differ."""
+    for place in range(len(indices)):
+        buffer[indices[place]] += np.float32(weight * scores[place])
