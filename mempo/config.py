@@ -7,6 +7,7 @@ the setting and the remedy. This module imports no torch, so that a wrong settin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
@@ -140,12 +141,6 @@ class DataConfig:
                 f"data.questions is empty: data={self.format} needs data.questions={file}"
                 + (" and data.corpus=<file.jsonl>" if own else "")
             )
-        if not self.corpus and self.format not in _FORMATS_WITH_PASSAGES:
-            raise ValueError(
-                f"data.corpus is empty: data={self.format} needs "
-                + (f"data.questions={file} and " if own else "")
-                + "data.corpus=<file.jsonl>, the passages to search"
-            )
         if own and (self.split, self.heldout_split, self.subset) != ("train", None, None):
             raise ValueError(
                 "data.split, data.heldout_split and data.subset have no meaning with data=local, "
@@ -164,9 +159,14 @@ _FORMATS_WITH_PASSAGES = ("hotpotqa", "musique", "fanoutqa")
 
 @dataclass(frozen=True, config=_STRICT)
 class RetrieverConfig:
-    """Search and page access (specification section 3)."""
+    """Search and page access (specification sections 3 and 11).
 
-    kind: Literal["rank_bm25"] = "rank_bm25"
+    ``kind``: ``rank_bm25`` holds the corpus in memory, ``bm25s`` reads an ``index`` on disk, and
+    ``http`` asks a server at ``url`` that speaks ``protocol``. ``timeout_s`` bounds a whole tool
+    call, retries included; the other times are of single requests. All times in seconds.
+    """
+
+    kind: Literal["rank_bm25", "bm25s", "http"] = "rank_bm25"
     top_k: int = Field(default=5, ge=1)
     title_weight: int = Field(default=1, ge=1)
     passage_chars: int = Field(default=5000, ge=1)
@@ -175,6 +175,54 @@ class RetrieverConfig:
     timeout_s: float = Field(default=30.0, gt=0)
     max_tool_error_rate: float = Field(default=0.2, ge=0.0, le=1.0)
     workers: int = Field(default=8, ge=1)
+    index: str | None = None
+    url: str | None = None
+    protocol: Literal["search_r1", "asearcher"] = "search_r1"
+    connect_timeout_s: float = Field(default=5.0, gt=0)
+    read_timeout_s: float = Field(default=10.0, gt=0)
+    retries: int = Field(default=3, ge=0)
+    backoff_s: float = Field(default=0.5, ge=0)
+    ready_timeout_s: float = Field(default=300.0, gt=0)
+
+    @model_validator(mode="after")
+    def _check(self) -> RetrieverConfig:
+        for name, kind in (("index", "bm25s"), ("url", "http")):
+            value = getattr(self, name)
+            if value is not None and self.kind != kind:
+                raise ValueError(
+                    f"retriever.{name}={value} is not read by retriever.kind={self.kind}: leave it "
+                    f"out, or choose retriever={kind}"
+                )
+        if self.kind == "http":
+            self._check_http()
+        return self
+
+    def _check_http(self) -> None:
+        if not self.url:
+            raise ValueError(
+                "retriever.url is empty: retriever=http needs retriever.url=http://<host>:<port>"
+            )
+        if not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", self.url):
+            raise ValueError(
+                f"retriever.url={self.url} is no address of a server: write "
+                "http://<host>:<port>, without /retrieve at its end"
+            )
+        if self.url.rstrip("/").endswith(("/retrieve", "/access")):
+            raise ValueError(
+                f"retriever.url={self.url} names one of the server's paths: leave the last part out"
+            )
+        if self.title_weight != 1:
+            raise ValueError(
+                f"retriever.title_weight={self.title_weight} is not read by retriever.kind=http: "
+                "leave it out, and give --title-weight to mempo.retrieval.serve"
+            )
+        for name in ("connect_timeout_s", "read_timeout_s"):
+            if getattr(self, name) > self.timeout_s:
+                raise ValueError(
+                    f"retriever.{name}={getattr(self, name):g} is longer than retriever.timeout_s="
+                    f"{self.timeout_s:g}, which ends the whole call: lower the first or raise the "
+                    "second"
+                )
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -436,7 +484,30 @@ class Config:
                 "scoring.mask=full picks the tokens that pass scoring.threshold, which is null: "
                 "set scoring.threshold, or scoring.mask=separate"
             )
+        self._check_corpus()
         return self
+
+    def _check_corpus(self) -> None:
+        kind = self.retriever.kind
+        if self.data.format == "world":
+            if kind != "rank_bm25":
+                raise ValueError(
+                    f"retriever.kind={kind} cannot search data.format=world, whose passages are "
+                    "generated in memory: leave the retriever out, or choose data=local"
+                )
+        elif kind == "http":
+            if self.data.corpus:
+                raise ValueError(
+                    f"data.corpus={self.data.corpus} is not read with retriever.kind=http, which "
+                    "searches its server's corpus: leave it out, or choose another retriever"
+                )
+        elif not self.data.corpus and (
+            kind == "bm25s" or self.data.format not in _FORMATS_WITH_PASSAGES
+        ):
+            raise ValueError(
+                f"data.corpus is empty: data={self.data.format} needs data.corpus=<file.jsonl>, "
+                "the passages to search, or a server that has them (retriever=http)"
+            )
 
 
 def load_config(mapping: Mapping[str, Any]) -> Config:

@@ -23,7 +23,7 @@ from callbacks.supervised_progress import SupervisedProgressCallback
 from callbacks.trajectories_file import TrajectoriesFileCallback
 from callbacks.update_progress import UpdateProgressCallback
 from mempo.cache import cached_folder, cached_path
-from mempo.config import Config, TrainerConfig
+from mempo.config import Config, RetrieverConfig, TrainerConfig
 from mempo.conversation import Conversation
 from mempo.data.demonstrations import generate_demonstrations
 from mempo.data.tasks import TaskSets, load_task_sets
@@ -60,7 +60,7 @@ def supervised_start(config: Config) -> str:
         "model": dataclasses.replace(config.model, lora=None),
         "world": config.data.world,
         "objectives": config.data.objectives,
-        "retriever": config.retriever,
+        "retriever": _shown(config.retriever),
         "scoring": [config.scoring.filler, config.scoring.answer_template],
         "observation": config.rollout.max_observation_tokens,
     }
@@ -72,6 +72,12 @@ def supervised_start(config: Config) -> str:
     _fine_tune(config, base, lambda write: cached_folder(config.cache_dir, "sft", key, write))
     _say(f"supervised start: {path}")
     return str(path)
+
+
+def _shown(retriever: RetrieverConfig) -> dict[str, int]:
+    """What shapes the observations in demonstrations: these settings, and no server or time."""
+    names = ("top_k", "title_weight", "passage_chars", "page_chars", "short_chars")
+    return {name: getattr(retriever, name) for name in names}
 
 
 def reinforce(

@@ -32,6 +32,12 @@ NEEDS = {
     },
 }
 
+# What does not go together: options that need another one, and are tried with that instead.
+INSTEAD = {
+    ("retriever", "bm25s"): ("data", "local"),  # a generated world has no corpus file
+    ("retriever", "http"): ("data", "local"),
+}
+
 GROUPS = {
     folder.name: sorted(file.stem for file in folder.glob("*.yaml"))
     for folder in sorted(CONF_DIR.iterdir())
@@ -40,6 +46,15 @@ GROUPS = {
 
 
 def choices(*pairs: tuple[str, str]) -> list[str]:
+    for needy, instead in INSTEAD.items():
+        if needy in pairs:
+            pairs = (*(pair for pair in pairs if pair[0] != instead[0]), instead)
+    if ("retriever", "http") in pairs:
+        return [f"{group}={option}" for group, option in pairs] + [
+            "retriever.url=http://127.0.0.1:8000",
+            "data.questions=questions.jsonl",
+            *(setting for pair in pairs if pair[0] != "data" for setting in NEEDS.get(pair, [])),
+        ]
     overrides = [f"{group}={option}" for group, option in pairs]
     return overrides + [setting for pair in pairs for setting in NEEDS.get(pair, [])]
 
@@ -200,6 +215,10 @@ def test_unknown_variant_lists_the_known_ones(group: str) -> None:
     assert all(option in str(caught.value) for option in GROUPS[group])
 
 
+LOCAL = ["data=local", "data.questions=q"]
+HTTP = [*LOCAL, "retriever=http", "retriever.url=http://127.0.0.1:8000"]
+
+
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
@@ -221,6 +240,18 @@ def test_unknown_variant_lists_the_known_ones(group: str) -> None:
         (["data.world.min_hops=3"], ["data.world.min_hops=3", "data.world.max_hops", "lower"]),
         (["data=local"], ["data.questions is empty", "data.questions=<file.jsonl>"]),
         (["data=local", "data.questions=q"], ["data.corpus is empty", "data.corpus=<file.jsonl>"]),
+        ([*LOCAL, "retriever=http"], ["retriever.url is empty", "retriever.url=http://"]),
+        ([*HTTP, "retriever.url=localhost:80"], ["retriever.url=localhost:80", "http://<host>"]),
+        ([*HTTP, "retriever.url=http://h/retrieve"], ["retriever.url=http://h/retrieve", "leave"]),
+        ([*HTTP, "retriever.title_weight=3"], ["retriever.title_weight=3", "--title-weight"]),
+        ([*HTTP, "retriever.read_timeout_s=60"], ["retriever.read_timeout_s=60", "timeout_s=30"]),
+        ([*HTTP, "retriever.retries=-1"], ["retriever.retries=-1", "greater than or equal"]),
+        ([*HTTP, "retriever.protocol=rest"], ["retriever.protocol='rest'", "'asearcher'"]),
+        ([*HTTP, "data.corpus=c"], ["data.corpus=c is not read", "retriever.kind=http"]),
+        ([*HTTP, "retriever.index=i"], ["retriever.index=i is not read", "retriever=bm25s"]),
+        (["retriever.url=http://h"], ["retriever.url=http://h is not read", "retriever=http"]),
+        (["retriever=bm25s"], ["retriever.kind=bm25s", "data.format=world", "data=local"]),
+        (["retriever.kind=elastic"], ["retriever.kind='elastic'", "'bm25s' or 'http'"]),
         (["model=pretrained"], ["model.path is empty", "hub name"]),
         (["model.architecture=null"], ["model.architecture is missing"]),
         (["sft.answer_share=0.9"], ["sft.answer_share", "1.7", "add up to 1"]),

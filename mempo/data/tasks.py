@@ -13,7 +13,7 @@ from mempo.data.formats.passages import documents
 from mempo.data.local import load_local_tasks, split_heldout
 from mempo.data.rows import DataError
 from mempo.data.world import generate_world
-from mempo.retrieval import RankBm25Retriever, Retriever, read_corpus
+from mempo.retrieval import RankBm25Retriever, Retriever, build_retriever
 from mempo.trajectory import Task
 
 
@@ -60,12 +60,14 @@ def _world(config: Config) -> TaskSets:
 def _files(config: Config) -> TaskSets:
     data = config.data
     # The corpus first: where it is a file of its own, a fault in it is told before questions load.
-    corpus = (
-        read_corpus(require_path(data.corpus, "data.corpus")) if data.corpus is not None else None
-    )
+    retriever: Retriever | None = None
+    if data.corpus is not None or config.retriever.kind == "http":
+        corpus = None if data.corpus is None else require_path(data.corpus, "data.corpus")
+        retriever = build_retriever(config.retriever, corpus)
+    with_passages = retriever is None
     questions = _questions(data)
     if data.heldout_questions is None and data.heldout_split is None:
-        loaded = [_read(data, questions, "data.questions", data.split)]
+        loaded = [_read(data, questions, "data.questions", data.split, with_passages)]
         train, heldout = split_heldout(loaded[0].tasks, data.heldout_fraction, data.seed)
     else:
         if data.heldout_questions is None and Path(questions).is_file():
@@ -77,24 +79,25 @@ def _files(config: Config) -> TaskSets:
         if held_source is None:
             held_source, setting = questions, "data.questions"
         loaded = [
-            _read(data, questions, "data.questions", data.split),
-            _read(data, held_source, setting, data.heldout_split or data.split),
+            _read(data, questions, "data.questions", data.split, with_passages),
+            _read(data, held_source, setting, data.heldout_split or data.split, with_passages),
         ]
         train, heldout = loaded[0].tasks, loaded[1].tasks
-    if corpus is None:
-        corpus = documents(
+    if retriever is None:
+        passages = documents(
             (passage for one in loaded for passage in one.passages),
             FORMATS[data.format].join_titles,
         )
-        if not corpus:
+        if not passages:
             raise ConfigError(
                 f"data.corpus is empty, and the rows of {questions} carry no passages: give "
                 "data.corpus=<file.jsonl>, the passages to search"
             )
+        retriever = RankBm25Retriever(passages, config.retriever.title_weight)
     return TaskSets(
         _compose(train, data),
         _compose(heldout, data),
-        {data.format: RankBm25Retriever(corpus, config.retriever.title_weight)},
+        {data.format: retriever},
         sum(one.skipped for one in loaded),
     )
 
@@ -107,7 +110,7 @@ def _questions(data: DataConfig) -> str:
     return default()
 
 
-def _read(data: DataConfig, source: str, setting: str, split: str) -> Loaded:
+def _read(data: DataConfig, source: str, setting: str, split: str, with_passages: bool) -> Loaded:
     """The rows of one source, as tasks of one objective each."""
     if data.format == "local":
         path = require_path(source, setting)
@@ -122,7 +125,7 @@ def _read(data: DataConfig, source: str, setting: str, split: str) -> Loaded:
         subset=data.subset,
         options=Options(data.answer_separator, data.fanoutqa),
         skip_bad_rows=data.skip_bad_rows,
-        with_passages=data.corpus is None,
+        with_passages=with_passages,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -29,11 +29,14 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One search result."""
+    """One search result. ``score`` is ``None`` where a server tells none; it takes no part in
+    comparisons, since retrievers differ in its last digits."""
 
     title: str
     text: str
     url: str = ""
+    id: str = ""
+    score: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,12 @@ class InMemoryRetriever:
     """
 
 
+def page_names(key: str) -> tuple[str, ...]:
+    """What a page's name may be, likeliest first: the key itself, and without quotes around it."""
+    plain = key.strip()
+    return tuple(dict.fromkeys((plain, plain.strip("\"'\u201c\u201d\u2018\u2019").strip())))
+
+
 class PageIndex:
     """Finds pages by title or URL: exactly first, then without regard to case.
 
@@ -91,15 +100,24 @@ class PageIndex:
 
     def open_page(self, key: str) -> Page | None:
         """The page that ``key`` names, or ``None``."""
-        plain = key.strip()
-        for candidate in (plain, plain.strip("\"'\u201c\u201d\u2018\u2019").strip()):
+        for candidate in page_names(key):
             found = self._lookup(self._exact, candidate) or self._lookup(
                 self._folded, candidate.casefold()
             )
             if found:
-                first = found[0]
-                return Page(first.title, "\n".join(document.text for document in found), first.url)
+                return joined_page(found)
         return None
 
     def _lookup(self, table: Mapping[str, list[int]], key: str) -> list[Document]:
         return [self._documents[index] for index in table.get(key, ())]
+
+
+def joined_page(documents: Sequence[Document]) -> Page:
+    """One page out of the documents that share its name, in corpus order; at least one."""
+    first = documents[0]
+    return Page(first.title, "\n".join(document.text for document in documents), first.url)
+
+
+def found_passage(document: Document, score: float) -> Passage:
+    """A document as a search result."""
+    return Passage(document.title, document.search_text, document.url, document.id, score)

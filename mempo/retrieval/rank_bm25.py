@@ -14,7 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 from rank_bm25 import BM25Okapi
 
-from mempo.retrieval.base import Document, InMemoryRetriever, Page, PageIndex, Passage
+from mempo.retrieval.base import (
+    Document,
+    InMemoryRetriever,
+    Page,
+    PageIndex,
+    Passage,
+    found_passage,
+)
 
 _WORD = re.compile(r"\w+")
 
@@ -59,9 +66,12 @@ class RankBm25Retriever(InMemoryRetriever):
         if not matches:
             return []
         candidates = np.unique(np.concatenate(matches))
-        order = np.argsort(-self.scores(query)[candidates], kind="stable")
-        best = [self.documents[index] for index in candidates[order[:top_k]].tolist()]
-        return [Passage(found.title, found.search_text, found.url) for found in best]
+        scores = self.scores(query)
+        order = np.argsort(-scores[candidates], kind="stable")
+        return [
+            found_passage(self.documents[index], float(scores[index]))
+            for index in candidates[order[:top_k]].tolist()
+        ]
 
     def open_page(self, key: str) -> Page | None:
         """The page with this title or URL, or ``None``."""
