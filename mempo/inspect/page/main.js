@@ -193,7 +193,7 @@ document.addEventListener('keydown', (event) => {
     event.preventDefault();
     return;
   }
-  const target = event.target;
+  const target = event.target instanceof Element ? event.target : document.body;
   if (target.matches('input, select')) {
     if (event.key === 'Enter') { byId('list').focus(); event.preventDefault(); }
     return;
