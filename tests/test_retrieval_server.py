@@ -191,7 +191,9 @@ def test_verl_4194_ai_agent_book_238_a_server_that_never_answers_ends_in_time(ca
 
 def test_verl_4194_ai_agent_book_238_all_tries_end_within_the_timeout_of_the_call():
     with silent_server() as address:
-        remote = client(address, read_timeout_s=1.0, retries=50, timeout_s=1.5)
+        remote = client(
+            address, connect_timeout_s=1.0, read_timeout_s=1.0, retries=50, timeout_s=1.5
+        )
         start = time.monotonic()
         with pytest.raises(TimeoutError, match=r"retriever\.timeout_s=1\.5"):
             remote.search("x", 5)
