@@ -145,7 +145,7 @@ def test_a_faulty_request_is_told_what_is_wrong(url, path, body, words):
 
 def test_64_clients_lose_no_answer(url, local):
     remote = client(url, workers=64, read_timeout_s=10.0)
-    queries = [DOCUMENTS[i % 5].title + " hills" for i in range(640)]
+    queries = [DOCUMENTS[i % 5].title + " hills" for i in range(320)]
     with ThreadPoolExecutor(64) as pool:
         found = list(pool.map(lambda query: remote.search(query, 5), queries))
     assert found == [local.search(query, 5) for query in queries]
