@@ -91,8 +91,8 @@ class Postings:
     ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         """The passages of ``lists`` that ``rest`` more could lift to the ``k`` best, ascending, and
         their sums over ``lists``, which stand in ``buffer``; it is all zero again afterwards."""
-        sampled = (_kth_largest(buffer[one.indices[:_SAMPLE]], k) for one in lists[:3])
-        bound = max([bound, *sampled])
+        for one in [one for one in lists if len(one.indices) >= k][:3]:  # the rarest say most
+            bound = max(bound, _kth_largest(buffer[one.indices[:_SAMPLE]], k))
         least = bound - rest - _room(bound)
         every = buffer[: self.passages]
         if least > 0 and 8 * sum(len(one.indices) for one in lists) > self.passages:
