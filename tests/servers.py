@@ -59,6 +59,8 @@ def answering(reply: Callable[[str, Any, int], Reply]) -> Iterator[tuple[str, Re
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        wbufsize = 1 << 16  # headers and body in one packet
+        disable_nagle_algorithm = True
 
         def setup(self) -> None:
             super().setup()

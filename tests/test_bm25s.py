@@ -1,5 +1,5 @@
-"""The index on disk: built once, resumed, refused when stale, and searched as rank_bm25 is
-(specification section 11)."""
+"""The index on disk (specification section 11): built once, resumed, refused when stale, and
+searched as rank_bm25 is."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def same_up_to_ties(found, reference, scores) -> bool:
     return ours == pytest.approx(theirs, rel=1e-5, abs=1e-6)
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(
     st.lists(st.lists(st.sampled_from("abcde"), max_size=6).map(" ".join), min_size=1, max_size=9),
     st.lists(st.sampled_from("abcdefz"), max_size=5).map(" ".join),
@@ -324,6 +324,19 @@ def test_an_index_that_is_missing_or_other_says_what_to_run(tmp_path):
     corpus.unlink()
     with pytest.raises(DataError, match="cannot be read"):
         build_index(corpus, tmp_path / "other")
+
+
+@pytest.mark.parametrize("name", ["lines.npy", "part-00000/data.csc.index.npy", "word_ids.npy"])
+@pytest.mark.parametrize("keep", [0, 100, 150, None])
+def test_a_damaged_index_says_what_to_run(tmp_path, name, keep):
+    corpus, index = write_corpus(tmp_path / "c.jsonl", numbered(50)), tmp_path / "i"
+    build_index(corpus, index)
+    if keep is None:
+        (index / name).unlink()
+    else:
+        (index / name).write_bytes((index / name).read_bytes()[:keep])
+    with pytest.raises(IndexFileError, match=r"is damaged .*: remove it, and run `python -m"):
+        Bm25sRetriever(corpus, index)
 
 
 def test_a_folder_that_is_no_index_is_left_alone(tmp_path):

@@ -43,3 +43,14 @@ def test_every_switch_stands_in_the_docs_with_its_default() -> None:
     rows = re.findall(r"^\| `([a-z_.]+)` \| `(.+?)` \|", text, flags=re.MULTILINE)
     assert dict(rows) == expected
     assert len(rows) == len(expected)
+
+
+def test_every_setting_of_the_retriever_stands_in_the_docs() -> None:
+    text = (ROOT / "docs" / "retrieval.md").read_text(encoding="utf-8")
+    named = re.findall(r"`retriever\.([a-z_]+)`", text) + re.findall(r"`([a-z_]+_chars)`", text)
+    assert set(compose_tree("train").retriever) == set(named)
+    rows = re.findall(r"^\| `retriever\.([a-z_]+)` \| `?([^ `|]+)`? ", text, flags=re.MULTILINE)
+    config = compose_tree("train", ["model=pretrained"]).retriever
+    for name, value in rows:
+        default = config[name]
+        assert value == (f"{default:g}" if isinstance(default, float) else as_written(default))

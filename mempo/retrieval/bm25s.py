@@ -28,7 +28,7 @@ from mempo.retrieval.base import (
     page_names,
 )
 from mempo.retrieval.corpus import parse_document
-from mempo.retrieval.index_files import load_array, part_folder
+from mempo.retrieval.index_files import IndexFileError, load_array, part_folder
 from mempo.retrieval.postings import Postings, accumulator
 from mempo.retrieval.rank_bm25 import words
 
@@ -54,13 +54,18 @@ class Bm25sRetriever:
         index_files.check_fits(manifest, corpus, index, title_weight)
         self.passages = manifest.passages
         self._corpus = corpus
-        self._lines = load_array(index / "lines.npy")
-        self._words = _Table(index / "word_keys.npy", index / "word_ids.npy")
-        self._pages = _Table(index / "page_keys.npy", index / "page_docs.npy")
-        self._parts = [
-            _open_part(part_folder(index, number), manifest.negative)
-            for number in range(len(manifest.parts))
-        ]
+        try:
+            self._lines = load_array(index / "lines.npy")
+            self._words = _Table(index / "word_keys.npy", index / "word_ids.npy")
+            self._pages = _Table(index / "page_keys.npy", index / "page_docs.npy")
+            self._parts = [
+                _open_part(part_folder(index, number), manifest.negative)
+                for number in range(len(manifest.parts))
+            ]
+        except (OSError, ValueError, EOFError) as error:
+            raise IndexFileError(
+                f"{index} is damaged ({error}): remove it, and run `{command}`"
+            ) from error
         self._buffers = _Buffers(max(manifest.parts))
         accumulator()  # compiled now, not in the first search's time
         with corpus.open("rb") as file:

@@ -36,7 +36,7 @@ from mempo.retrieval.part_files import PartWriter, read_part_state, write_scores
 from mempo.retrieval.rank_bm25 import words
 
 PART_WORDS: Final = 50_000_000
-"""Words of a part: about 500,000 passages of 100 words, sorted within 1.5 GB of memory."""
+"""Words of a part: about 500,000 passages of 100 words, sorted within about 2 GB of memory."""
 
 _MEGABYTE: Final = 1_000_000
 

@@ -170,9 +170,8 @@ class HttpRetriever:
             retry=tenacity.retry_if_exception_type(_TransientError),
             stop=tenacity.stop_after_attempt(config.retries + 1)
             | tenacity.stop_before_delay(config.timeout_s),
-            wait=tenacity.wait_exponential_jitter(
-                initial=config.backoff_s, max=_LONGEST_WAIT_S, jitter=config.backoff_s
-            ),
+            wait=tenacity.wait_exponential(config.backoff_s, max=_LONGEST_WAIT_S)
+            + tenacity.wait_random(0, config.backoff_s),
             reraise=True,
         )
         try:

@@ -21,6 +21,9 @@ _ROOM: Final = 1e-4
 # So many entries of a list are asked for their k-th best score, a bound for that of all.
 _SAMPLE: Final = 16_384
 
+# Looking a passage up in a list costs as much as reading so many of its entries.
+_LOOKUP: Final = 50
+
 
 @dataclass(frozen=True)
 class Postings:
@@ -55,21 +58,25 @@ class Postings:
         if not lists:
             return np.empty(0, np.int32), np.empty(0)
         add_up = accumulator()
-        rest = [0.0] * (len(lists) + 1)
-        for number in range(len(lists) - 1, -1, -1):
-            rest[number] = rest[number + 1] + lists[number].upper
-        bound, read = floor, 0
+        entries = [len(one.indices) for one in lists]
+        rest = [sum(one.upper for one in lists[number:]) for number in range(len(lists) + 1)]
+        bound, read = floor, len(lists)
         for number, one in enumerate(lists, start=1):
             add_up(buffer, one.indices, one.scores, one.weight)
-            read = number
-            if self.negative or rest[read] == 0.0:
-                continue
+            if self.negative or _LOOKUP * sum(entries[:number]) > sum(entries[number:]):
+                continue  # reading on costs no more than looking the passages up
             bound = max(bound, _kth_largest(buffer[one.indices[:_SAMPLE]], k))
-            if rest[read] < bound - _room(bound):
+            if rest[number] < bound - _room(bound):
+                read = number
                 break
-        candidates = self._candidates(lists[:read], k, bound, rest[read], buffer)
+        candidates, sums = self._candidates(lists[:read], k, bound, rest[read], buffer)
+        for number, one in enumerate(lists[read:], start=read + 1):
+            sums += one.weight * one.lookup(candidates)
+            bound = max(bound, _kth_largest(sums, k))
+            enough = sums >= bound - rest[number] - _room(bound)
+            candidates, sums = candidates[enough], sums[enough]
         scores = np.zeros(len(candidates))
-        for one in lists:
+        for one in lists:  # again, since sums in float32 depend on the order
             scores += one.weight * one.lookup(candidates)
         order = np.lexsort((candidates, -scores))[:k]
         return candidates[order], scores[order]
@@ -81,25 +88,26 @@ class Postings:
         bound: float,
         rest: float,
         buffer: NDArray[np.float32],
-    ) -> NDArray[np.int32]:
-        """The passages of ``lists`` that ``rest`` more could lift to the ``k`` best, ascending.
-
-        Puts zeros back into ``buffer``, where the sums over ``lists`` stand.
-        """
-        sampled = (_kth_largest(buffer[one.indices[:_SAMPLE]], k) for one in lists)
-        bound = max([bound, *sampled])
+    ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """The passages of ``lists`` that ``rest`` more could lift to the ``k`` best, ascending, and
+        their sums over ``lists``, which stand in ``buffer``; it is all zero again afterwards."""
+        for one in [one for one in lists if len(one.indices) >= k][:3]:  # the rarest say most
+            bound = max(bound, _kth_largest(buffer[one.indices[:_SAMPLE]], k))
         least = bound - rest - _room(bound)
-        sums = buffer[: self.passages]
+        every = buffer[: self.passages]
         if least > 0 and 8 * sum(len(one.indices) for one in lists) > self.passages:
-            candidates = np.flatnonzero(sums >= np.float32(least)).astype(np.int32)
-            values = sums[candidates]
-            sums.fill(0.0)
+            candidates = np.flatnonzero(every >= np.float32(least)).astype(np.int32)
+            sums = every[candidates]
+            every.fill(0.0)
         else:
-            candidates = np.unique(np.concatenate([one.indices for one in lists]))
-            values = sums[candidates]
-            sums[candidates] = 0.0
-        bound = max(bound, _kth_largest(values, k))
-        return candidates[values >= bound - rest - _room(bound)]
+            enough = [one.indices[every[one.indices] >= least] for one in lists]
+            candidates = np.unique(np.concatenate(enough))
+            sums = every[candidates]
+            for one in lists:
+                every[one.indices] = 0.0
+        bound = max(bound, _kth_largest(sums, k))
+        kept = sums >= bound - rest - _room(bound)
+        return candidates[kept], sums[kept].astype(np.float64)
 
     def _lists(self, weights: Mapping[int, int]) -> list[_List]:
         """The posting lists of the query's words, shortest first."""

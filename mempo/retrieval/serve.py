@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import uvicorn
@@ -179,7 +180,8 @@ def serve(corpus: str, index: str | None, host: str, port: int, title_weight: in
 
     _say(f"loading {corpus}")
     server.start(loaded)
-    web.run(sockets=[listening])
+    with suppress(KeyboardInterrupt):  # uvicorn ends in order, and then raises it again
+        web.run(sockets=[listening])
     if server.error is not None:
         raise server.error
 
