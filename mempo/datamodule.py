@@ -38,8 +38,9 @@ class EpochDataset(Dataset[Batch]):
         counts: its number of micro-batches, the same on every rank.
         budget: the tokens of a micro-batch (``plan_micro_batches``).
         skip_zeros: leave out rows whose advantages are all 0, as those of constant groups, since
-            they add nothing to the gradient. A step that needs fewer micro-batches than it has
-            begins with empty ones.
+            they add nothing to the gradient; of a step with no others the shortest stays, so that
+            the engine's mismatch is always measured. A step that needs fewer micro-batches than it
+            has begins with empty ones.
     """
 
     def __init__(
@@ -66,6 +67,8 @@ class EpochDataset(Dataset[Batch]):
         plan: list[tuple[list[TrainingRow], bool]] = []
         for rows, count in zip(self._updates, self._counts, strict=True):
             trained = [row for row in rows if not self._skip_zeros or row.is_trained]
+            if rows and not trained:
+                trained = [min(rows, key=lambda row: len(row.sequence))]
             batches = plan_micro_batches(trained, self._budget)
             batches = [[] for _ in range(count - len(batches))] + batches
             plan += [(batch, index == count - 1) for index, batch in enumerate(batches)]

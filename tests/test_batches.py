@@ -208,9 +208,11 @@ def test_constant_groups_cost_no_update() -> None:
     trained = EpochDataset([rows, rows[1:3]], [3, 1], 20, skip_zeros=True)
     assert len(trained) == 4
     batches = [trained[index] for index in range(4)]
-    assert [len(batch.names) for batch in batches] == [0, 0, 2, 0]
+    assert [len(batch.names) for batch in batches] == [0, 0, 2, 1]
     assert batches[2].names == (rows[0].trajectory.name, rows[3].trajectory.name)
     assert [batch.last_of_update for batch in batches] == [False, False, True, True]
+    # A step without any other row keeps its shortest: the mismatch is always measured.
+    assert batches[3].names == (rows[2].trajectory.name,)
     # A trained token weighs the same, whatever else is trained.
     assert batches[2].weights.sum() == 2 * 0.25
 
