@@ -11,6 +11,7 @@ import gc
 import math
 import os
 import random
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -217,7 +218,8 @@ def _start(model: str, config: EngineConfig, dtype: str) -> Any:
     try:
         from vllm import LLM
 
-        return LLM(model, **arguments)
+        with _llvmlite_hidden():
+            return LLM(model, **arguments)
     except ImportError as error:
         raise EngineError(
             f"vLLM cannot be imported ({error}): run `make install`, which ends with a check of "
@@ -232,6 +234,22 @@ def _start(model: str, config: EngineConfig, dtype: str) -> Any:
         raise EngineError(
             f"the engine cannot start with {model}: {error}\nIf memory is short, {remedy}."
         ) from error
+
+
+@contextmanager
+def _llvmlite_hidden() -> Iterator[None]:
+    """Within the block one module of llvmlite is not among the loaded ones.
+
+    When it starts, vLLM looks at every object of every loaded module and trips over llvmlite's
+    library handle, which answers to any name. numba brings it, which the ``bm25s`` retriever uses.
+    """
+    name = "llvmlite.binding.ffi"
+    module = sys.modules.pop(name, None)
+    try:
+        yield
+    finally:
+        if module is not None:
+            sys.modules[name] = module
 
 
 def _context_length(model: str, config: EngineConfig) -> int:

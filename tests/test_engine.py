@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import llvmlite.binding  # noqa: F401 - as with the bm25s retriever, which engines must bear
 import numpy as np
 import pytest
 import torch
