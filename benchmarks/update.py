@@ -105,9 +105,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         checked[name], peaks[name] = with_peak_memory(side)
     difference = check_gradients(checked, arguments.dtype)
     checked.clear()
-    machine_peak = matmul_peak(arguments.dtype)
+    machine_peak = matmul_peak(arguments.dtype, arguments.matmul_size)
     seconds, results = time_sides(sides, arguments.repeats)
-    machine_peak = max(machine_peak, matmul_peak(arguments.dtype))
+    machine_peak = max(machine_peak, matmul_peak(arguments.dtype, arguments.matmul_size))
     difference = max(difference, check_gradients(results, arguments.dtype))
 
     print_seconds(seconds)
@@ -142,6 +142,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--plain-micro-batch-tokens", type=int, default=None, help="None: as the lean side"
     )
+    parser.add_argument("--matmul-size", type=int, default=2048, help="of the peak's matrices")
     parser.add_argument("--gradient-checkpointing", action="store_true", help="on both sides")
     return parser.parse_args(argv)
 

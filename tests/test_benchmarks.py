@@ -68,6 +68,7 @@ def test_a_difference_ends_the_scoring_benchmark() -> None:
 @pytest.mark.parametrize("more", ["", "--dtype bfloat16 --gradient-checkpointing"])
 def test_update(run: Run, more: str) -> None:
     shape = "--tokens 512 --sequences 2 --micro-batch-tokens 256 --plain-micro-batch-tokens 512"
+    shape += " --matmul-size 128"
     result = run(update.main, f"{shape} --repeats 1 {more}")
     assert (result["tokens"], result["policy_tokens"]) == (512, 128)
     assert result["gradient_difference"] < (0.05 if more else 1e-4)
