@@ -25,6 +25,7 @@ from mempo.engine import Engine
 from mempo.gather import gather_objects
 from mempo.generation import Sampling
 from mempo.loss import aggregation_weights
+from mempo.old_logprobs import trained_sequences
 from mempo.progress import progress_bar
 from mempo.rollout import Rollout, derive_seed
 from mempo.trajectory import Task, Trajectory
@@ -123,8 +124,7 @@ class RolloutDataModule(L.LightningDataModule):
         epoch = max(self._trainer.current_epoch, self._next_epoch)
         if epoch == self._trainer.max_epochs:  # a finished run, resumed
             self._updates = EpochDataset([], [], 1, skip_zeros=False)
-            return DataLoader(self._updates, batch_size=None, shuffle=False)
-        if self._collected_epoch != epoch:
+        elif self._collected_epoch != epoch:
             self.sync_weights()
             self._collect(epoch)
             self._collected_epoch = epoch
@@ -239,8 +239,7 @@ class RolloutDataModule(L.LightningDataModule):
         return [
             TrainingRow(trajectory, sequence, weight)
             for trajectory, weight in zip(trajectories, own, strict=True)
-            for sequence in trajectory.sequences
-            if sequence.policy_tokens
+            for sequence in trained_sequences([trajectory])
         ]
 
 

@@ -93,7 +93,7 @@ def _files(config: Config) -> TaskSets:
                 f"data.corpus is empty, and the rows of {questions} carry no passages: give "
                 "data.corpus=<file.jsonl>, the passages to search"
             )
-        retriever = RankBm25Retriever(passages, config.retriever.title_weight)
+        retriever = build_retriever(config.retriever, passages)
     return TaskSets(
         _compose(train, data),
         _compose(heldout, data),
