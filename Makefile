@@ -29,7 +29,7 @@ INSTALLED_DEV := $(VENV)/.installed-dev
 help:  ## list what there is
 	@echo "make TARGET [ARGS=\"...\"] [PYTHON=python3.11] [GPU=1]"
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*  ## (.*)/  \1|\2/' \
-		| awk -F'|' '{printf "%-15s %s\n", $$1, $$2}'
+		| awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
 
 install: $(INSTALLED)  ## make .venv and install what the program needs (GPU=1 for NVIDIA GPUs)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hydra
 from omegaconf import DictConfig
 
-from mempo.cli import friendly_errors, to_config
+from mempo.cli import command_line, friendly_errors, to_config
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="evaluate")
@@ -23,4 +23,5 @@ def main(cfg: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with command_line("evaluate"):
+        main()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hydra
 from omegaconf import DictConfig
 
-from mempo.cli import friendly_errors, to_config
+from mempo.cli import command_line, friendly_errors, remove_unused_run_folder, to_config
+from mempo.preflight import check_paths
+from mempo.stopping import how_to_go_on, told_when_stopped
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
@@ -19,15 +21,19 @@ def main(cfg: DictConfig) -> None:
         from mempo.plan import make_plan, planned_world_size, print_plan
 
         print_plan(make_plan(config, *planned_world_size(config, torch.cuda.device_count())))
+        remove_unused_run_folder()
         return
+    check_paths(config)  # Before seconds of imports.
     from mempo.quiet import quiet_libraries
 
     quiet_libraries()
     from mempo.training import train
 
-    train(config)
+    with told_when_stopped(lambda: how_to_go_on(config.run_dir)):
+        train(config)
     print(f"written to {config.run_dir}", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    with command_line("train"):
+        main()

@@ -27,11 +27,14 @@ class EpochLineCallback(pl.Callback):
 
 
 def epoch_line(record: dict[str, float], max_epochs: int | None) -> str:
-    """The line for one epoch's record. What was not measured is left out."""
+    """The line for one epoch's record. What was not measured is a dash."""
     number = int(record["epoch"]) + 1
     of = "" if max_epochs is None or max_epochs < 0 else f"/{max_epochs}"
     parts = [f"epoch {number}{of}"]
-    parts += [f"{name} {form.format(record[key])}" for name, key, form in _COLUMNS if key in record]
+    parts += [
+        f"{name} {form.format(record[key]) if key in record else '–'}"
+        for name, key, form in _COLUMNS
+    ]
     seconds = [f"{p} {record[f'seconds/{p}']:.1f}" for p in PHASES if f"seconds/{p}" in record]
     if seconds:
         parts.append("seconds " + " ".join(seconds))

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
+import os
+import re
+import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,6 +17,7 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -22,6 +28,14 @@ CONF_DIR = Path(__file__).resolve().parent.parent / "conf"
 
 EXIT_USER_ERROR = 2
 """Exit code for causes that the person can put right."""
+
+_HYDRA_OPTIONS = frozenset(
+    f"--{name}"
+    for name in (
+        "help", "hydra-help", "version", "cfg", "resolve", "package", "run", "multirun", "info",
+        "shell-completion", "config-path", "config-name", "config-dir", "experimental-rerun",
+    )
+)  # fmt: skip
 
 
 def to_config(cfg: DictConfig) -> Config:
@@ -87,5 +101,76 @@ def friendly_errors() -> Iterator[None]:
     try:
         yield
     except (MempoError, ConfigError) as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        raise SystemExit(EXIT_USER_ERROR) from None
+        _end_with(str(error))
+
+
+@contextmanager
+def command_line(config_name: str) -> Iterator[None]:
+    """Around a program's ``@hydra.main`` function: what a person may type wrong gets one sentence.
+
+    Covers misspelled settings and options, which Hydra refuses before the program is called, and
+    lets ``run_dir=`` choose Hydra's own folder too, so that a run has one folder.
+    """
+    # Errors reach the handlers below as they are, not as Hydra's own print and exit code.
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+    for argument, following in pairwise([*sys.argv[1:], "VALUE"]):
+        name, _, value = argument.partition("=")
+        if name.startswith("--") and name not in _HYDRA_OPTIONS:
+            meant = f"{name.lstrip('-')}={value or following}"
+            _end_with(f"{argument}: settings are written without dashes, as {meant}")
+    sys.argv += [f"hydra.run.dir={argument[8:]}" for argument in _run_dirs(sys.argv[1:])]
+    try:
+        yield
+    except HydraException as error:
+        _end_with(_explain_composition(error, config_name))
+
+
+def _run_dirs(arguments: Sequence[str]) -> list[str]:
+    if any(argument.startswith("hydra.run.dir=") for argument in arguments):
+        return []
+    return [argument for argument in arguments if argument.startswith("run_dir=")][-1:]
+
+
+def remove_unused_run_folder() -> None:
+    """Removes the run's folder when nothing but its configuration is in it: after a dry run or a
+    refused command. Does nothing outside of ``hydra.main``."""
+    if not HydraConfig.initialized():
+        return
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    if folder.is_dir() and {path.name for path in folder.iterdir()} <= {".hydra"}:
+        shutil.rmtree(folder)
+
+
+def _end_with(message: str) -> None:
+    print(f"error: {message}", file=sys.stderr, flush=True)
+    remove_unused_run_folder()
+    raise SystemExit(EXIT_USER_ERROR) from None
+
+
+def _explain_composition(error: HydraException, config_name: str) -> str:
+    """Hydra's message in a sentence, with the name that was probably meant."""
+    text = str(error).strip()
+    match = re.match(r"Could not override '([^']+)'", text)
+    if match is None:
+        return text
+    name = match[1]
+    group, _, _ = name.partition("@")
+    known = [*_settings(compose_tree(config_name)), *_groups()]
+    close = difflib.get_close_matches(group, known, n=1, cutoff=0.6)
+    meant = f"; did you mean {close[0]}?" if close else ""
+    return (
+        f"{name}: there is no such setting{meant}\n"
+        f"`python {Path(sys.argv[0]).name} --cfg job` prints all settings"
+    )
+
+
+def _settings(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
+    for key in tree:
+        value = tree[key] if not OmegaConf.is_missing(tree, key) else None
+        yield f"{prefix}{key}"
+        if isinstance(value, DictConfig):
+            yield from _settings(value, f"{prefix}{key}.")
+
+
+def _groups() -> list[str]:
+    return [folder.name for folder in CONF_DIR.iterdir() if folder.is_dir()]

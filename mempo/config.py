@@ -262,7 +262,7 @@ class RolloutConfig:
         if self.group_size < 2:
             raise ValueError(
                 f"rollout.group_size={self.group_size}: advantages are normalized within a task's "
-                "group, so a group needs at least 2 trajectories (the default is 16)"
+                "group, so a group needs at least 2 trajectories (the method uses 16)"
             )
         return self
 
@@ -468,6 +468,7 @@ class Config:
     cache_dir: str = ".cache/mempo"
     run_dir: str = "runs/latest"
     ckpt_path: str | None = None
+    resume: Literal["auto"] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Config:
@@ -483,6 +484,11 @@ class Config:
             raise ValueError(
                 "scoring.mask=full picks the tokens that pass scoring.threshold, which is null: "
                 "set scoring.threshold, or scoring.mask=separate"
+            )
+        if self.resume is not None and self.ckpt_path is not None:
+            raise ValueError(
+                f"resume={self.resume} looks for a checkpoint in run_dir, and ckpt_path names one: "
+                "leave one of them out"
             )
         self._check_corpus()
         return self

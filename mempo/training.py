@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -36,6 +35,7 @@ from mempo.policy import MemPOModule
 from mempo.progress import progress_bar
 from mempo.prompts import load_template
 from mempo.sft import SftDataModule, SftModule
+from mempo.stopping import is_first_process, last_checkpoint
 
 
 def train(config: Config) -> dict[str, float]:
@@ -43,6 +43,9 @@ def train(config: Config) -> dict[str, float]:
 
     What the run leaves stands in ``config.run_dir``.
     """
+    if config.resume == "auto" and (found := last_checkpoint(config.run_dir)) is not None:
+        _say(f"going on from {found}")
+        config = dataclasses.replace(config, ckpt_path=str(found), resume=None)
     L.seed_everything(config.seed, workers=True, verbose=False)
     tasks = load_task_sets(config)  # First: a fault in the data is told before minutes of training.
     start = supervised_start(config) if config.sft.enabled else start_folder(config)
@@ -221,5 +224,5 @@ class _ShardedOverAllRanks(ModelParallelStrategy):
 
 def _say(line: str) -> None:
     """One line to the terminal, from the first process only."""
-    if int(os.environ.get("LOCAL_RANK", "0")) == 0 and int(os.environ.get("RANK", "0")) == 0:
+    if is_first_process():
         print(line, flush=True)

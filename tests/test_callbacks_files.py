@@ -184,7 +184,9 @@ def test_epoch_line() -> None:
         "epoch 3/100 | reward 0.500 | exact match 0.750 | memory reward +0.021 | tokens 249 | "
         "seconds sync 0.2 rollout 0.6"
     )
-    assert epoch_line({"epoch": 0, "reward/mean": 0.5}, None) == "epoch 1 | reward 0.500"
+    assert epoch_line({"epoch": 0, "reward/mean": 0.5}, None) == (
+        "epoch 1 | reward 0.500 | exact match – | memory reward – | tokens –"
+    )
 
 
 def test_epoch_line_callback_prints_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -147,18 +147,20 @@ def test_lightning_9502_lightning_21492_a_resumed_run_collects_each_epoch_once(
     assert max(state["epoch"] for state in states) == 1
 
 
-def test_an_interrupt_leaves_finished_epochs_readable(
-    run: tuple[Path, str], cache: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("stop", "code", "cause"), [(signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM")]
+)
+def test_a_stopped_run_says_how_to_go_on_and_does(
+    run: tuple[Path, str], cache: Path, tmp_path: Path, stop: signal.Signals, code: int, cause: str
 ) -> None:
+    arguments = ["experiment=debug", "evaluation.enabled=false", f"cache_dir={cache}"]
     process = subprocess.Popen(
         [
             sys.executable,
             str(ROOT / "train.py"),
-            "experiment=debug",
+            *arguments,
             "trainer.max_epochs=500",
-            "evaluation.enabled=false",
             f"run_dir={tmp_path}",
-            f"cache_dir={cache}",
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -171,16 +173,40 @@ def test_an_interrupt_leaves_finished_epochs_readable(
         assert process.poll() is None, process.stdout.read() if process.stdout else ""
         assert time.monotonic() < deadline
         time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(stop)
     output, _ = process.communicate(timeout=60)
-    assert process.returncode not in (0, None), output
-    assert [line["epoch"] for line in read_lines(metrics)] == list(range(len(read_lines(metrics))))
+    assert process.returncode == code, output
+    assert f"stopped by {cause}" in output
+    assert f"run_dir={tmp_path} resume=auto" in output
+    finished = [line["epoch"] for line in read_lines(metrics)]
+    assert finished == list(range(len(finished)))
     assert read_lines(tmp_path / "trajectories.jsonl")
+    if stop is signal.SIGTERM:
+        output = run_program(
+            "train.py",
+            *arguments,
+            f"trainer.max_epochs={len(finished) + 1}",
+            f"run_dir={tmp_path}",
+            "resume=auto",
+        )
+        assert f"going on from {tmp_path}/checkpoints/" in output
+        assert [line["epoch"] for line in read_lines(metrics)] == [*finished, len(finished)]
 
 
-def test_a_misspelled_override_is_named() -> None:
-    output = run_program("train.py", "rollout.group_sise=4", expect=1)
-    assert "group_sise" in output
+def test_what_is_typed_wrong_gets_a_sentence_and_leaves_no_folder() -> None:
+    before = sorted((ROOT / "runs").glob("*/*"))
+    for arguments, expected in (
+        (["rollout.group_sise=4"], "did you mean rollout.group_size?"),
+        (["algoritm=grpo"], "did you mean algorithm?"),
+        (["algorithm=mempoo"], "mempo_reference"),
+        (["--experiment", "debug"], "written without dashes, as experiment=debug"),
+        (["data=local", "data.questions=q.jsonl", "data.corpus=no.jsonl"], "data.corpus=no.jsonl"),
+    ):
+        output = run_program("train.py", *arguments, expect=2)
+        assert expected in output
+        assert "Traceback" not in output
+        assert "HYDRA_FULL_ERROR" not in output
+    assert sorted((ROOT / "runs").glob("*/*")) == before
 
 
 def test_a_group_of_one_is_refused_with_a_remedy() -> None:

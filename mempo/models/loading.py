@@ -15,6 +15,7 @@ from mempo.config import Config, ConfigError
 from mempo.data.demonstrations import generate_demonstrations
 from mempo.models.smollm2 import load_packaged_smollm2
 from mempo.models.tiny import build_tiny_model, train_tokenizer
+from mempo.preflight import check_model_folder
 from mempo.prompts import load_template
 
 _TOKENIZER_DEMONSTRATIONS = 2000
@@ -29,7 +30,7 @@ def start_folder(config: Config) -> str:
     model = config.model
     if model.source == "pretrained":
         assert model.path is not None
-        _check_local_folder(model.path)
+        check_model_folder(model.path, "model.path")
         return model.path
     if model.source == "smollm2_package":
         return str(cached_folder(config.cache_dir, "smollm2", {}, _write_smollm2))
@@ -45,8 +46,15 @@ def start_folder(config: Config) -> str:
 
 
 def load_tokenizer(folder: str) -> Any:
-    """The tokenizer of a model folder or hub name."""
-    return AutoTokenizer.from_pretrained(folder)
+    """The tokenizer of a model folder or hub name. Raises ``ConfigError`` when there is none."""
+    try:
+        return AutoTokenizer.from_pretrained(folder)
+    except OSError as error:
+        raise ConfigError(
+            f"model {folder}: its tokenizer cannot be read ({str(error).splitlines()[0]}); a hub "
+            "name needs the network once: give a folder with the model in model.path, or "
+            "evaluation.model_path for evaluate.py"
+        ) from error
 
 
 def load_policy(folder: str, config: Config) -> Any:
@@ -67,15 +75,6 @@ def load_policy(folder: str, config: Config) -> Any:
 def attention_for(setting: str) -> str:
     """``auto`` is PyTorch's scaled-dot-product attention, which picks a flash kernel on a GPU."""
     return "sdpa" if setting == "auto" else setting
-
-
-def _check_local_folder(path: str) -> None:
-    looks_local = path.startswith((".", "/", "~")) or path.count("/") != 1
-    if looks_local and not (Path(path).expanduser() / "config.json").is_file():
-        raise ConfigError(
-            f"model.path={path}: there is no config.json; give a Hugging Face model folder (a "
-            "run's model/ folder is one) or a hub name like owner/name"
-        )
 
 
 def _write_smollm2(folder: Path) -> None:

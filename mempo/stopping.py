@@ -1,0 +1,73 @@
+"""Ctrl-C and SIGTERM: a run that is stopped says what it leaves and how to go on."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from hydra.core.hydra_config import HydraConfig
+
+INTERRUPTED = 128 + signal.SIGINT
+TERMINATED = 128 + signal.SIGTERM
+
+
+class _Terminated(SystemExit):
+    """SIGTERM, raised where the program is, so that engines and loggers are released."""
+
+
+@contextmanager
+def told_when_stopped(go_on: Callable[[], str]) -> Iterator[None]:
+    """Within the block Ctrl-C and SIGTERM end the program with ``go_on()`` on standard error.
+
+    The exit code is the shell's for the signal: 130 or 143. The first process alone prints.
+    """
+    previous = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as stop:
+        # Lightning turns Ctrl-C into an exit of its own while it handles the KeyboardInterrupt.
+        if isinstance(stop, _Terminated):
+            cause, code = "SIGTERM", TERMINATED
+        elif isinstance(stop, KeyboardInterrupt) or isinstance(stop.__context__, KeyboardInterrupt):
+            cause, code = "Ctrl-C", INTERRUPTED
+        else:
+            raise
+        if is_first_process():
+            print(f"stopped by {cause}. {go_on()}", file=sys.stderr, flush=True)
+        raise SystemExit(code) from None
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def how_to_go_on(run_dir: str) -> str:
+    """What a stopped training run leaves, and the command that goes on with it."""
+    checkpoint = last_checkpoint(run_dir)
+    overrides = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
+    dropped = ("run_dir", "resume", "ckpt_path")
+    kept = [one for one in overrides if one.partition("=")[0] not in dropped]
+    command = shlex.join(["python", "train.py", *kept, f"run_dir={run_dir}", "resume=auto"])
+    if checkpoint is None:
+        return f"No epoch has ended yet; start again with\n  {command}"
+    return f"Finished epochs are in {run_dir}; go on from {checkpoint.name} with\n  {command}"
+
+
+def is_first_process() -> bool:
+    """True in the process of rank 0, also before Lightning has set processes up."""
+    return all(os.environ.get(name, "0") == "0" for name in ("LOCAL_RANK", "RANK", "NODE_RANK"))
+
+
+def last_checkpoint(run_dir: str) -> Path | None:
+    """The newest complete checkpoint of a run, or None."""
+    found = list((Path(run_dir) / "checkpoints").glob("*.ckpt"))
+    return max(found, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
+    raise _Terminated(TERMINATED)
