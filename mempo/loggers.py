@@ -25,7 +25,6 @@ def build_logger(
     mode = _mode(config)
     if mode == "disabled":
         return []
-    os.environ.setdefault("WANDB_SILENT", "true")
     run_dir = Path(run_dir)
     run_dir.mkdir(parents=True, exist_ok=True)
     return [

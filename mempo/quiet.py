@@ -14,6 +14,10 @@ def quiet_libraries() -> None:
     # vLLM logs a page of settings for every engine.
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     logging.getLogger("vllm").setLevel(logging.ERROR)
+    # vLLM's CPU kernels announce, on every start, the memory that they bind to.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    # wandb announces versions and folders before and after every run, below our own last line.
+    os.environ.setdefault("WANDB_SILENT", "true")
     # vLLM touches a deprecated alias of torch.distributed when it is imported.
     warnings.filterwarnings("ignore", message=r".*reduce_op.*", category=FutureWarning)
 

@@ -9,6 +9,7 @@ status 1 when a break stayed green.
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shutil
@@ -191,4 +192,12 @@ def _red_tests(copies: SimpleQueue[Path], entry: Break) -> list[str]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(*sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "wanted",
+        nargs="?",
+        default="",
+        metavar="TEXT",
+        help="only breaks whose name or file holds this text",
+    )
+    raise SystemExit(main(parser.parse_args().wanted))

@@ -8,9 +8,9 @@ A test file says in the first line of its docstring which sections it holds to.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import re
-import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -71,4 +71,12 @@ def _sections(docstring: str) -> list[int]:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "wanted",
+        nargs="?",
+        default="",
+        metavar="SECTION",
+        help="one section of the specification, 0: around the method",
+    )
+    main(parser.parse_args().wanted)
