@@ -7,6 +7,7 @@ before and after it times them. What it prints last is one line of JSON.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import gc
 import importlib.metadata
@@ -27,6 +28,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import nn
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
+from mempo.phases import bytes_in_use, peak_bytes, reset_peak
 from mempo.prompts import load_template
 
 T = TypeVar("T")
@@ -265,16 +267,13 @@ def with_peak_memory(run: Callable[[], T]) -> tuple[T, int | None]:
     ``None``.
     """
     gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        result = run()
-        return result, torch.cuda.max_memory_allocated() - before
-    if not _reset_resident_peak():
+    _give_free_memory_back()
+    before = bytes_in_use()
+    if not reset_peak() or before is None:
         return run(), None
-    before_resident = _resident("VmRSS")
     result = run()
-    return result, max(_resident("VmHWM") - before_resident, 0)
+    peak = peak_bytes()
+    return result, None if peak is None else max(peak - before, 0)
 
 
 def ratio_or_none(over: int | None, under: int | None) -> float | None:
@@ -282,21 +281,10 @@ def ratio_or_none(over: int | None, under: int | None) -> float | None:
     return None if over is None or not under else over / under
 
 
-def _reset_resident_peak() -> bool:
-    """Gives free memory back to the system and sets the peak to what is resident now."""
-    try:
+def _give_free_memory_back() -> None:
+    """What the allocator holds free is resident, and would hide what a run takes from it."""
+    with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
-        Path("/proc/self/clear_refs").write_text("5")
-    except (OSError, AttributeError):
-        return False
-    return True
-
-
-def _resident(field: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field + ":"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError(f"/proc/self/status has no {field}")
 
 
 # Arithmetic

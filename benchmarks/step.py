@@ -53,7 +53,7 @@ from mempo.policy import MemPOModule
 from mempo.prompts import load_template
 from mempo.protocol import MEMORY_OPEN
 from mempo.quiet import quiet_libraries
-from mempo.trajectory import Ending, Objective, Task
+from mempo.trajectory import Ending, Objective, Task, Trajectory
 
 PHASES = ("sync", "rollout", "scoring", "update")
 
@@ -199,10 +199,11 @@ class ScriptedDataModule(RolloutDataModule):
                 self._ending,
             )
 
-    def _collect(self, epoch: int) -> None:
-        super()._collect(epoch)
-        for trajectory in self.trajectories:
+    def _roll_out(self, *arguments: Any, **named: Any) -> list[Trajectory]:
+        trajectories = super()._roll_out(*arguments, **named)
+        for trajectory in trajectories:
             trajectory.reward = float(trajectory.sample % 2)
+        return trajectories
 
     def _ending(self, key: str, number: int) -> str:
         memory = "</mem>" if number > 1 else ""
@@ -224,8 +225,7 @@ class Clock(Callback):
         now = time.perf_counter()
         assert isinstance(pl_module, MemPOModule)
         if self._last_end is not None:
-            phases = dict(self._datamodule.phase_seconds)
-            phases["update"] = pl_module.epoch_metrics["seconds/update"]
+            phases = self._datamodule.phases.seconds | pl_module.phases.seconds
             for name in PHASES:
                 self.seconds[name].append(phases[name])
             self.seconds["step"].append(now - self._last_end)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -32,12 +31,11 @@ class MemoryRewardCallback(pl.Callback):
         """Writes memory rewards and advantages into the data module's trajectories."""
         source = cast(Any, trainer).datamodule
         model = cast(Any, pl_module).model
-        start = time.monotonic()
-        model.eval()
-        with torch.no_grad(), trainer.precision_plugin.forward_context():
-            self._score(trainer, model, source.trajectories)
-        assign_advantages(source.trajectories, self.config.outcome, self.config.memory)
-        source.phase_seconds["scoring"] = time.monotonic() - start
+        with source.phases.measured("scoring"):
+            model.eval()
+            with torch.no_grad(), trainer.precision_plugin.forward_context():
+                self._score(trainer, model, source.trajectories)
+            assign_advantages(source.trajectories, self.config.outcome, self.config.memory)
 
     def _score(self, trainer: pl.Trainer, model: Any, trajectories: Sequence[Trajectory]) -> None:
         several = self.config.optimizer.updates_per_epoch > 1

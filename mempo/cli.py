@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -139,6 +139,8 @@ def remove_unused_run_folder() -> None:
     folder = Path(HydraConfig.get().runtime.output_dir)
     if folder.is_dir() and {path.name for path in folder.iterdir()} <= {".hydra"}:
         shutil.rmtree(folder)
+        with suppress(OSError):  # of the day's folder, when it holds other runs
+            folder.parent.rmdir()
 
 
 def _end_with(message: str) -> None:

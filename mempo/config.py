@@ -19,6 +19,9 @@ from pydantic.dataclasses import dataclass
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
+OVERLAP_IMPORTANCE_CAP = 2.0
+
+
 class ConfigError(ValueError):
     """A setting that cannot be used; the message names it and says what to change."""
 
@@ -253,6 +256,7 @@ class RolloutConfig:
     max_observation_tokens: int = Field(default=1024, ge=16)
     prefill_memory: bool = False
     on_no_action: Literal["stop", "feedback"] = "stop"
+    overlap: bool = False
     temperature: float = Field(default=1.0, gt=0.0)
     top_p: float = Field(default=1.0, gt=0.0, le=1.0)
     top_k: int = Field(default=-1, ge=-1)
@@ -278,6 +282,7 @@ class EngineConfig:
     gpu_memory_utilization: float = Field(default=0.4, gt=0, le=1.0)
     tensor_parallel: int = Field(default=1, ge=1)
     enable_prefix_caching: bool = True
+    sleep: bool = True
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -402,6 +407,7 @@ class TrainerConfig:
     num_nodes: int = Field(default=1, ge=1)
     max_epochs: int = Field(default=100, ge=1)
     checkpoint_every: int = Field(default=10, ge=1)
+    keep_last: int = Field(default=2, ge=1)
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -469,6 +475,14 @@ class Config:
     run_dir: str = "runs/latest"
     ckpt_path: str | None = None
     resume: Literal["auto"] | None = None
+
+    @property
+    def importance_cap(self) -> float | None:
+        """``loss.importance_cap``, and ``OVERLAP_IMPORTANCE_CAP`` where ``rollout.overlap`` samples
+        from older weights and none is given."""
+        if self.loss.importance_cap is None and self.rollout.overlap:
+            return OVERLAP_IMPORTANCE_CAP
+        return self.loss.importance_cap
 
     @model_validator(mode="after")
     def _check(self) -> Config:

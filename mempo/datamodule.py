@@ -8,8 +8,7 @@ over them. Advantages are written into the trajectories afterwards, by ``MemoryR
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, cast
 
@@ -17,6 +16,7 @@ import lightning as L
 from torch.utils.data import DataLoader, Dataset
 
 from mempo.agent import AgentSettings
+from mempo.ahead import Ahead
 from mempo.batches import Batch, TrainingRow, collate, plan_micro_batches
 from mempo.config import Config
 from mempo.conversation import Conversation
@@ -26,6 +26,7 @@ from mempo.gather import gather_objects
 from mempo.generation import Sampling
 from mempo.loss import aggregation_weights
 from mempo.old_logprobs import trained_sequences
+from mempo.phases import Phases
 from mempo.progress import progress_bar
 from mempo.rollout import Rollout, derive_seed
 from mempo.trajectory import Task, Trajectory
@@ -85,8 +86,9 @@ class RolloutDataModule(L.LightningDataModule):
         tokenizer: the policy's tokenizer.
         tasks: training and held-out tasks with their retrievers.
 
-    ``trajectories`` and ``phase_seconds`` hold the current epoch; ``rollout`` is also what the
-    evaluation uses.
+    ``trajectories``, ``phases`` and ``staleness`` hold the current epoch; ``staleness`` says how
+    many epochs older than the policy the weights were that sampled: 1 with ``rollout.overlap``,
+    else 0. ``rollout`` is also what the evaluation uses.
     """
 
     def __init__(self, config: Config, model_folder: str, tokenizer: Any, tasks: TaskSets) -> None:
@@ -95,11 +97,13 @@ class RolloutDataModule(L.LightningDataModule):
         self.tasks = tasks
         self.conversation = Conversation(tokenizer, config.model.system_prompt)
         self.trajectories: list[Trajectory] = []
-        self.phase_seconds: dict[str, float] = {}
+        self.phases = Phases()
+        self.staleness = 0
         self._model_folder = model_folder
         self._collected_epoch: int | None = None
         self._next_epoch = 0
         self._engine: Engine | None = None
+        self._ahead: Ahead[list[Trajectory]] | None = None
         self._updates = EpochDataset([], [], 1, skip_zeros=False)
 
     # Lightning's hooks
@@ -125,7 +129,7 @@ class RolloutDataModule(L.LightningDataModule):
         if epoch == self._trainer.max_epochs:  # a finished run, resumed
             self._updates = EpochDataset([], [], 1, skip_zeros=False)
         elif self._collected_epoch != epoch:
-            self.sync_weights()
+            self.phases.clear()
             self._collect(epoch)
             self._collected_epoch = epoch
         return DataLoader(self._updates, batch_size=None, shuffle=False)
@@ -156,11 +160,10 @@ class RolloutDataModule(L.LightningDataModule):
         )
 
     def sync_weights(self) -> None:
-        """Puts the policy's weights into the engine."""
+        """Puts the policy's weights into the engine, which wakes it."""
         assert self._engine is not None
-        start = time.monotonic()
-        self._engine.sync(cast(Any, self._trainer.lightning_module).weights())
-        self.phase_seconds = {"sync": time.monotonic() - start}
+        with self.phases.measured("sync"):
+            self._engine.sync(cast(Any, self._trainer.lightning_module).weights())
 
     def epoch_tasks(self, epoch: int) -> list[Task]:
         """The tasks of an epoch over all ranks, no task twice: each pass over the data is shuffled
@@ -173,6 +176,9 @@ class RolloutDataModule(L.LightningDataModule):
 
     def close(self) -> None:
         """Releases the engine."""
+        if self._ahead is not None:
+            self._ahead.stop()
+            self._ahead = None
         if self._engine is not None:
             self._engine.close()
             self._engine = None
@@ -184,14 +190,38 @@ class RolloutDataModule(L.LightningDataModule):
         return self.trainer
 
     def _collect(self, epoch: int) -> None:
+        """This epoch's trajectories, and with ``rollout.overlap`` the start of the next one's."""
+        overlap = self.config.rollout.overlap
+        ahead, self._ahead = self._ahead, None
+        self.staleness = int(ahead is not None)
+        if ahead is not None:  # before the sync, which must not change weights under a rollout
+            with self.phases.measured("rollout"):
+                self.trajectories = ahead.result()
+        self.sync_weights()
+        if ahead is None:
+            with self.phases.measured("rollout"):
+                self.trajectories = self._roll_out(epoch, self.config.callbacks.progress_bars)
+        self._updates = self._plan_updates(epoch)
+        if overlap and epoch + 1 != self._trainer.max_epochs:
+            self._ahead = Ahead(
+                lambda stopped: self._roll_out(epoch + 1, progress_bars=False, stopped=stopped)
+            )
+        elif self.config.engine.sleep and self._engine is not None:
+            self._engine.sleep()
+
+    def _roll_out(
+        self,
+        epoch: int,
+        progress_bars: bool,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> list[Trajectory]:
         """Rolls out this rank's share of the epoch's tasks, a task's whole group on one rank."""
         rank, settings = self._trainer.global_rank, self.config.rollout
         own = self.epoch_tasks(epoch)[rank :: self._trainer.world_size]
-        start = time.monotonic()
         total = len(own) * settings.group_size
-        shown = self.config.callbacks.progress_bars and rank == 0
+        shown = progress_bars and rank == 0
         with progress_bar(f"rollout {epoch}", total, enabled=shown) as bar:
-            self.trajectories = self.rollout.collect(
+            return self.rollout.collect(
                 own,
                 settings.group_size,
                 training_settings(self.config),
@@ -199,9 +229,8 @@ class RolloutDataModule(L.LightningDataModule):
                 seed_parts=(self.config.seed, epoch, rank),
                 epoch=epoch,
                 progress=lambda tick: bar.advance(tick.trajectories_done, tick.tokens),
+                stopped=stopped,
             )
-        self._updates = self._plan_updates(epoch)
-        self.phase_seconds["rollout"] = time.monotonic() - start
 
     def _plan_updates(self, epoch: int) -> EpochDataset:
         """Splits the trajectories into optimizer steps.

@@ -11,14 +11,19 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 
 from mempo.config import WandbConfig
 from mempo.errors import MempoError
+from mempo.processes import is_first_process
 
 
 def build_logger(
-    config: WandbConfig, run_dir: str | Path, settings: Mapping[str, Any] | None = None
+    config: WandbConfig,
+    run_dir: str | Path,
+    settings: Mapping[str, Any] | None = None,
+    resumed: bool = False,
 ) -> list[Logger]:
     """The loggers of a run, at most one; empty when wandb is off.
 
-    Wandb writes below ``run_dir``. ``settings`` is recorded as the run's configuration there.
+    Wandb writes below ``run_dir``. ``settings`` is recorded as the run's configuration there. A
+    ``resumed`` run goes on with the wandb run that this folder began, if it did.
     ``mode: auto`` goes by the environment's ``WANDB_MODE``, then online where the person is logged
     in, else offline. Raises ``MempoError`` for ``mode: online`` without a login.
     """
@@ -31,11 +36,25 @@ def build_logger(
         WandbLogger(
             project=config.project,
             name=config.name or run_dir.resolve().name,
+            id=_run_id(run_dir / "wandb_run_id", resumed),
+            resume="allow",
             save_dir=run_dir,
             mode=mode,
             config=dict(settings or {}),
         )
     ]
+
+
+def _run_id(file: Path, resumed: bool) -> str:
+    """The wandb run's id: the one in ``file`` for a resumed run, else a new one, kept there."""
+    from wandb.sdk.lib.runid import generate_id
+
+    if resumed and file.exists():
+        return file.read_text(encoding="utf-8").strip()
+    new = str(generate_id())
+    if is_first_process():
+        file.write_text(new + "\n", encoding="utf-8")
+    return new
 
 
 def _mode(config: WandbConfig) -> str:

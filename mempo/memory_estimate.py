@@ -1,8 +1,8 @@
 """Parameters and memory of a configuration, from arithmetic alone (no torch).
 
-Layers are Llama- or Qwen2-like. Training holds weights and gradients in ``model.dtype``, AdamW's
-two moments in float32, and float32 master weights beside bfloat16 ones; the engine holds a second
-copy of the weights.
+Layers are Llama- or Qwen2-like. What is trained is held in float32, with its gradients and the two
+moments of AdamW; what is frozen in ``model.dtype``. Passes in bfloat16 keep a copy of the trained
+weights in it, and ``fsdp2`` one of the layer at hand. The engine holds a second copy of the model.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ class ParameterCount:
 class MemoryPerDevice:
     """What one device holds at the fullest moment of an update, in bytes.
 
-    ``gathered`` are the whole layers that sharded training assembles for a moment; ``engine`` is
-    all that the engine reserves: ``engine_weights`` and, with the rest, keys and values.
+    ``lower_copies`` are the trained weights in bfloat16, ``gathered`` the whole layers that sharded
+    training assembles for a moment; ``engine`` is all that the engine reserves: ``engine_weights``
+    and, with the rest, keys and values.
     """
 
     weights: int
     gradients: int
-    master_weights: int
+    lower_copies: int
     optimizer_states: int
     reference: int
     gathered: int
@@ -60,12 +61,12 @@ class MemoryPerDevice:
     @property
     def states(self) -> int:
         """What ``fsdp2`` splits over the devices."""
-        weights = self.weights + self.master_weights + self.reference
-        return weights + self.gradients + self.optimizer_states
+        return self.weights + self.reference + self.gradients + self.optimizer_states
 
     @property
     def training(self) -> int:
-        return self.states + self.gathered + self.activations + self.logits
+        passing = self.lower_copies + self.gathered + self.activations + self.logits
+        return self.states + passing
 
     @property
     def engine(self) -> int:
@@ -120,9 +121,9 @@ def estimate_memory(
     largest = max(parameters.layer, parameters.embedding)
     engine_weights, engine_cache = _engine_memory(config, parameters)
     return MemoryPerDevice(
-        weights=held * size,
-        gradients=trained * size,
-        master_weights=trained * 4 if size < 4 else 0,
+        weights=trained * 4 + (0 if lora is None else held * size),
+        gradients=trained * 4,
+        lower_copies=trained * size if size < 4 and shards == 1 else 0,
         optimizer_states=trained * 8,
         reference=held * size if config.loss.kl_coefficient > 0 and lora is None else 0,
         gathered=2 * largest * size if shards > 1 else 0,

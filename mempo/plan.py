@@ -212,8 +212,8 @@ def _parameter_rows(parameters: ParameterCount) -> list[tuple[str, str]]:
 def _memory_rows(memory: MemoryPerDevice) -> list[tuple[str, str]]:
     rows = [
         ("weights", memory.weights),
-        ("gradients", memory.gradients),
-        ("master weights, float32", memory.master_weights),
+        ("gradients, float32", memory.gradients),
+        ("weights in bfloat16", memory.lower_copies),
         ("AdamW moments, float32", memory.optimizer_states),
         ("frozen reference (KL)", memory.reference),
         ("gathered layers", memory.gathered),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -21,6 +21,8 @@ from mempo.gather import gather_objects
 from mempo.logprobs import token_logprobs
 from mempo.loss import NonFiniteTokenError, policy_loss
 from mempo.models.lora import named_weights, without_adapters
+from mempo.phases import Phases
+from mempo.rollout import derive_seed
 
 
 def learning_rate_factor(settings: OptimizerConfig, step: int, steps: int) -> float:
@@ -58,6 +60,7 @@ class MemPOModule(L.LightningModule):
         self.automatic_optimization = False
         self.model = model
         self.config = config
+        self.loss_settings = dataclasses.replace(config.loss, importance_cap=config.importance_cap)
         self.reference = reference
         if reference is not None:
             reference.requires_grad_(False)
@@ -65,7 +68,7 @@ class MemPOModule(L.LightningModule):
         self._sums: defaultdict[str, float] = defaultdict(float)
         self._maxima: dict[str, float] = {}
         self._grad_norms: list[float] = []
-        self._update_started = 0.0
+        self.phases = Phases()
 
     # Lightning's hooks
 
@@ -92,7 +95,10 @@ class MemPOModule(L.LightningModule):
         self.model.train()
         if self.reference is not None:
             self.reference.eval()
-        self._update_started = time.monotonic()  # Callbacks, which score, have run before.
+        # Dropout in LoRA adapters is then the same in a run that goes on from a checkpoint.
+        seed = derive_seed(self.config.seed, "update", self.current_epoch, self.global_rank)
+        torch.manual_seed(seed)
+        self.phases.start("update")  # Callbacks, which score, have run before.
         self._sums.clear()
         self._maxima.clear()
         self._grad_norms.clear()
@@ -115,6 +121,7 @@ class MemPOModule(L.LightningModule):
         # before it calls it on the module.
         if self.trainer.is_last_batch:
             self.epoch_metrics = self._reduced_metrics()
+            self.phases.stop("update")
 
     def _reduced_metrics(self) -> dict[str, float]:
         """The epoch's sums over all ranks as means per trained policy token; without one there is
@@ -147,7 +154,6 @@ class MemPOModule(L.LightningModule):
             metrics["update/gradient_norm"] = sum(self._grad_norms) / updates
         metrics["update/learning_rate"] = self.trainer.optimizers[0].param_groups[0]["lr"]
         metrics["update/steps"] = float(updates)
-        metrics["seconds/update"] = time.monotonic() - self._update_started
         return metrics
 
     def configure_optimizers(self) -> Any:
@@ -179,7 +185,7 @@ class MemPOModule(L.LightningModule):
         Raises ``FloatingPointError`` that names the trajectory for a NaN or an infinity at a
         policy token.
         """
-        settings = self.config.loss
+        settings = self.loss_settings
         result = token_logprobs(
             self.model,
             batch.ids,

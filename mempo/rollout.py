@@ -42,6 +42,10 @@ def derive_seed(*parts: object) -> int:
     return int.from_bytes(digest[:4], "big") >> 1
 
 
+class RolloutStopped(Exception):
+    """The rollout was asked to stop."""
+
+
 class Rollout:
     """Collects trajectories. Knows nothing of Lightning.
 
@@ -102,12 +106,14 @@ class Rollout:
         seed_parts: tuple[object, ...] = (),
         epoch: int = 0,
         progress: Callable[[Progress], None] | None = None,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> list[Trajectory]:
         """``samples`` trajectories of every task, in the order (task, sample).
 
         Every request's seed comes from ``seed_parts`` (run seed, epoch, rank), the task's id, the
         sample's number and the request's number within the trajectory. Any exception in the
-        engine, a tool or a reward is raised here, after the engine has been emptied.
+        engine, a tool or a reward is raised here, after the engine has been emptied, and so is
+        ``RolloutStopped`` once ``stopped`` says so, which is asked before every engine step.
         """
         agents = {
             f"{index}/{sample}": self._start_agent(task, sample, epoch, settings)
@@ -117,7 +123,7 @@ class Rollout:
         report = progress or (lambda tick: None)
         executor = ThreadPoolExecutor(self.tool_workers, thread_name_prefix="tool")
         try:
-            self._run(agents, sampling, seed_parts, executor, report)
+            self._run(agents, sampling, seed_parts, executor, report, stopped)
         except BaseException:
             self.engine.abort_all()
             raise
@@ -144,6 +150,7 @@ class Rollout:
         seed_parts: tuple[object, ...],
         executor: ThreadPoolExecutor,
         report: Callable[[Progress], None],
+        stopped: Callable[[], bool],
     ) -> None:
         pending_tools: dict[Future[ToolResult], str] = {}
         errors = ErrorRate(self.max_tool_error_rate)
@@ -163,6 +170,8 @@ class Rollout:
         for key in agents:
             proceed(key)
         while pending_tools or self.engine.has_unfinished():
+            if stopped():
+                raise RolloutStopped
             for generation in self.engine.step() if self.engine.has_unfinished() else ():
                 agents[generation.key].receive(
                     generation.ids, generation.logprobs, generation.finish_reason

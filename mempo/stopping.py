@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 from hydra.core.hydra_config import HydraConfig
+
+from mempo.checkpoints import last_checkpoint
+from mempo.processes import is_first_process
 
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
@@ -56,17 +57,6 @@ def how_to_go_on(run_dir: str) -> str:
     if checkpoint is None:
         return f"No epoch has ended yet; start again with\n  {command}"
     return f"Finished epochs are in {run_dir}; go on from {checkpoint.name} with\n  {command}"
-
-
-def is_first_process() -> bool:
-    """True in the process of rank 0, also before Lightning has set processes up."""
-    return all(os.environ.get(name, "0") == "0" for name in ("LOCAL_RANK", "RANK", "NODE_RANK"))
-
-
-def last_checkpoint(run_dir: str) -> Path | None:
-    """The newest complete checkpoint of a run, or None."""
-    found = list((Path(run_dir) / "checkpoints").glob("*.ckpt"))
-    return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
 
 def _terminate(signum: int, frame: FrameType | None) -> NoReturn:

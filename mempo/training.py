@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import lightning as L
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 
+from callbacks.checkpoints import CheckpointsCallback
 from callbacks.epoch_line import EpochLineCallback
 from callbacks.held_out_evaluation import HeldOutEvaluationCallback
 from callbacks.memory_distributions import MemoryDistributionsCallback
@@ -22,6 +24,7 @@ from callbacks.supervised_progress import SupervisedProgressCallback
 from callbacks.trajectories_file import TrajectoriesFileCallback
 from callbacks.update_progress import UpdateProgressCallback
 from mempo.cache import cached_folder, cached_path
+from mempo.checkpoints import UNFINISHED, AtomicCheckpointIO, last_checkpoint
 from mempo.config import Config, RetrieverConfig, TrainerConfig
 from mempo.conversation import Conversation
 from mempo.data.demonstrations import generate_demonstrations
@@ -32,10 +35,10 @@ from mempo.loggers import build_logger
 from mempo.models.loading import load_policy, load_tokenizer, start_folder
 from mempo.models.lora import add_adapters
 from mempo.policy import MemPOModule
+from mempo.processes import end_with_parent, is_first_process
 from mempo.progress import progress_bar
 from mempo.prompts import load_template
 from mempo.sft import SftDataModule, SftModule
-from mempo.stopping import is_first_process, last_checkpoint
 
 
 def train(config: Config) -> dict[str, float]:
@@ -43,6 +46,7 @@ def train(config: Config) -> dict[str, float]:
 
     What the run leaves stands in ``config.run_dir``.
     """
+    end_with_parent()
     if config.resume == "auto" and (found := last_checkpoint(config.run_dir)) is not None:
         _say(f"going on from {found}")
         config = dataclasses.replace(config, ckpt_path=str(found), resume=None)
@@ -93,11 +97,12 @@ def reinforce(
     tokenizer = load_tokenizer(start)
     if tasks.skipped_rows:
         _say(f"{tasks.skipped_rows} malformed rows were left out (data.skip_bad_rows)")
-    policy, reference = load_policy(start, config), None
-    if config.model.lora is not None:
-        policy = add_adapters(policy, config.model.lora)
+    lora, reference = config.model.lora, None
+    policy = load_policy(start, config, frozen=lora is not None)
+    if lora is not None:
+        policy = add_adapters(policy, lora)
     elif config.loss.kl_coefficient > 0:
-        reference = load_policy(start, config)
+        reference = load_policy(start, config, frozen=True)
     module = MemPOModule(policy, config, reference)
     datamodule = RolloutDataModule(config, start, tokenizer, tasks)
     trainer = L.Trainer(
@@ -105,7 +110,13 @@ def reinforce(
         max_epochs=config.trainer.max_epochs,
         reload_dataloaders_every_n_epochs=1,
         callbacks=[*_callbacks(config, tokenizer), *more_callbacks],
-        logger=build_logger(config.logger, config.run_dir, dataclasses.asdict(config)) or False,
+        logger=build_logger(
+            config.logger,
+            config.run_dir,
+            dataclasses.asdict(config),
+            resumed=config.ckpt_path is not None,
+        )
+        or False,
         default_root_dir=config.run_dir,
     )
     trainer.fit(module, datamodule=datamodule, ckpt_path=config.ckpt_path)
@@ -129,13 +140,8 @@ def _callbacks(config: Config, tokenizer: Any) -> list[Callback]:
         wanted.append(HeldOutEvaluationCallback(config))
     wanted += [
         SavedModelCallback(Path(config.run_dir) / "model", tokenizer),
-        ModelCheckpoint(
-            Path(config.run_dir) / "checkpoints",
-            filename="epoch-{epoch:04d}",
-            auto_insert_metric_name=False,
-            every_n_epochs=config.trainer.checkpoint_every,
-            save_last=True,
-            save_on_train_epoch_end=True,
+        CheckpointsCallback(
+            config.run_dir, config.trainer.checkpoint_every, config.trainer.keep_last
         ),
     ]
     return wanted
@@ -191,13 +197,15 @@ def trainer_arguments(config: Config) -> dict[str, Any]:
     settings = config.trainer
     # Weights stay in float32 and bfloat16 is the precision of forward and backward passes, so that
     # small updates are not lost; fsdp2 casts its gathered shards itself (``configure_model``).
-    mixed = config.model.dtype == "bfloat16" and settings.strategy != "fsdp2"
+    sharded = settings.strategy == "fsdp2"
+    mixed = config.model.dtype == "bfloat16" and not sharded
     return {
         "precision": "bf16-mixed" if mixed else "32-true",
         "accelerator": settings.accelerator,
         "devices": settings.devices,
         "num_nodes": settings.num_nodes,
         "strategy": _strategy(settings),
+        "plugins": [] if sharded else [AtomicCheckpointIO()],
         "use_distributed_sampler": False,
         "enable_progress_bar": False,
         "enable_model_summary": False,
@@ -220,6 +228,23 @@ class _ShardedOverAllRanks(ModelParallelStrategy):
     def setup_environment(self) -> None:
         self._data_parallel_size = self.num_nodes * self.num_processes
         super().setup_environment()
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None
+    ) -> None:
+        """Every rank writes its shards into a folder that gets its name when all are done."""
+        target = Path(self.broadcast(str(filepath)))
+        unfinished = target.with_name(target.name + UNFINISHED)
+        if self.is_global_zero and unfinished.exists():
+            shutil.rmtree(unfinished)
+        self.barrier()
+        super().save_checkpoint(checkpoint, unfinished, storage_options)
+        self.barrier()
+        if self.is_global_zero:
+            if target.exists():
+                shutil.rmtree(target)
+            unfinished.rename(target)
+        self.barrier()
 
 
 def _say(line: str) -> None:

@@ -1,48 +1,74 @@
-"""Trains one epoch, then goes on from its checkpoint to the second, and counts collections.
+"""Trains two epochs, once straight through and once broken off in the second and resumed.
 
-Run by test_training.py as ``resume_run.py RUN_DIR CACHE_DIR``; prints one JSON line, last.
+Run by test_training.py as ``resume_run.py RUN_DIR CACHE_DIR``; the runs' folders are
+``RUN_DIR/straight`` and ``RUN_DIR/resumed``. Prints one JSON line, last: the epochs that each run
+collected.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import lightning.pytorch as pl
+
 from mempo.cli import compose
 from mempo.quiet import quiet_libraries
 
 
-def main(run_dir: str, cache_dir: str) -> None:
+class Broken(Exception):
+    """What breaks the run off."""
+
+
+class BreakOff(pl.Callback):
+    """In the second epoch, after its rollout and scoring, in its update."""
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *arguments: Any) -> None:
+        if trainer.current_epoch == 1:
+            raise Broken
+
+
+def main(folder: str, cache_dir: str) -> None:
     quiet_libraries()
     from mempo.data.tasks import load_task_sets
     from mempo.rollout import Rollout
     from mempo.training import reinforce, supervised_start
 
-    collected: list[int] = []
+    collected: defaultdict[str, list[int]] = defaultdict(list)
     collect = Rollout.collect
+    run = ""
 
     def counted(self: Rollout, *arguments: Any, **named: Any) -> Any:
-        collected.append(named["epoch"])
+        collected[run].append(named["epoch"])
         return collect(self, *arguments, **named)
 
     Rollout.collect = counted  # type: ignore[method-assign]
-    for epochs, checkpoint in ((1, None), (2, f"{run_dir}/checkpoints/last.ckpt")):
+    for run, checkpoint, callbacks in (
+        ("straight", False, []),
+        ("resumed", False, [BreakOff()]),
+        ("resumed", True, []),
+    ):
         config = compose(
             "train",
             [
                 "experiment=debug",
                 "evaluation.enabled=false",
-                f"trainer.max_epochs={epochs}",
-                f"ckpt_path={checkpoint or 'null'}",
+                "trainer.max_epochs=2",
+                "trainer.checkpoint_every=1",
+                f"ckpt_path={f'{folder}/{run}/checkpoints/last.ckpt' if checkpoint else 'null'}",
                 f"cache_dir={cache_dir}",
             ],
-            run_dir=run_dir,
+            run_dir=f"{folder}/{run}",
         )
-        reinforce(config, supervised_start(config), load_task_sets(config))
+        try:
+            reinforce(config, supervised_start(config), load_task_sets(config), callbacks)
+        except Broken:
+            assert callbacks
     print(json.dumps(collected))
 
 

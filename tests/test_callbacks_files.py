@@ -25,6 +25,7 @@ from mempo.config import WandbConfig
 from mempo.errors import MempoError
 from mempo.learning_curve import draw, main, read_curve
 from mempo.loggers import build_logger
+from mempo.phases import Phases
 from mempo.progress import QuietProgress, progress_bar
 from mempo.records import trajectory_record
 from mempo.run_files import append_lines, drop_from_epoch, read_lines
@@ -48,6 +49,12 @@ class RecordingLogger:
         self.entries.append((metrics, step))
 
 
+def phases(**seconds: float) -> Phases:
+    measured = Phases()
+    measured.seconds.update(seconds)
+    return measured
+
+
 def stub(epoch: int = 0, *, main_process: bool = True) -> Any:
     return SimpleNamespace(
         current_epoch=epoch,
@@ -57,12 +64,13 @@ def stub(epoch: int = 0, *, main_process: bool = True) -> Any:
         loggers=[RecordingLogger()],
         datamodule=SimpleNamespace(
             trajectories=trajectories(epoch),
-            phase_seconds={"sync": 0.25, "rollout": 1.0, "scoring": 2.0, "update": 0.5},
+            phases=phases(sync=0.25, rollout=1.0, scoring=2.0, update=0.5),
+            staleness=0,
         ),
     )
 
 
-MODULE = cast(Any, SimpleNamespace(epoch_metrics={"update/loss": 0.125}))
+MODULE = cast(Any, SimpleNamespace(epoch_metrics={"update/loss": 0.125}, phases=Phases()))
 
 
 def test_metrics_file_holds_every_logged_key(tmp_path: Path) -> None:
@@ -106,7 +114,9 @@ def test_nan_is_an_error_and_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     callback = MetricsFileCallback(tmp_path)
     callback.on_train_epoch_end(stub(0), MODULE)
     before = callback.path.read_bytes()
-    broken = cast(Any, SimpleNamespace(epoch_metrics={"update/loss": float("nan")}))
+    broken = cast(
+        Any, SimpleNamespace(epoch_metrics={"update/loss": float("nan")}, phases=Phases())
+    )
     with pytest.raises(FloatingPointError, match="update/loss is nan"):
         callback.on_train_epoch_end(stub(1), broken)
     assert callback.path.read_bytes() == before
@@ -223,6 +233,7 @@ class OneStepModule(pl.LightningModule):
 
     def on_train_batch_end(self, *_: Any) -> None:
         self.epoch_metrics = {"update/loss": float(self.current_epoch)}
+        self.phases = Phases()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters(), lr=0.1)
@@ -232,7 +243,8 @@ class HandmadeData(pl.LightningDataModule):
     def train_dataloader(self) -> DataLoader[torch.Tensor]:
         assert self.trainer is not None
         self.trajectories = trajectories(self.trainer.current_epoch)
-        self.phase_seconds = {"rollout": 1.0}
+        self.phases = phases(rollout=1.0)
+        self.staleness = 0
         return DataLoader(cast(Any, torch.ones(2, 1)))
 
 

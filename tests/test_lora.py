@@ -156,8 +156,10 @@ def test_the_plan_counts_adapters() -> None:
     memory = estimate_memory(config, architecture, 8)
     trained = -(-28 * 16 * per_layer // 8)
     assert memory.optimizer_states == 8 * trained
-    assert memory.gradients == 2 * trained
-    assert memory.weights == 2 * -(-7_615_616_512 // 8)
+    assert memory.gradients == 4 * trained
+    # Frozen weights in bfloat16, adapters in float32.
+    assert memory.weights == 2 * -(-7_615_616_512 // 8) + 4 * trained
+    assert memory.lower_copies == 0
 
 
 def test_adapter_parameters_equal_those_of_a_built_model() -> None:

@@ -64,8 +64,8 @@ def test_memory_of_a_bfloat16_model_on_one_device() -> None:
     assert config.model.architecture is not None
     n = PUBLIC_TOTALS["qwen2_5_0_5b"]
     memory = estimate_memory(config, config.model.architecture, 1)
-    assert memory.weights == memory.gradients == 2 * n
-    assert memory.master_weights == 4 * n
+    assert memory.weights == memory.gradients == 4 * n
+    assert memory.lower_copies == 2 * n
     assert memory.optimizer_states == 8 * n
     assert memory.reference == memory.gathered == 0
     assert memory.engine_weights == 2 * n
@@ -85,11 +85,11 @@ def test_gradient_checkpointing_keeps_one_layer_and_every_input() -> None:
     assert memory.logits == 3 * 4 * 151936 * 100
 
 
-def test_float32_needs_no_master_weights() -> None:
+def test_float32_needs_no_copies_in_bfloat16() -> None:
     config = compose("train", ["model=smollm2_135m"])
     assert config.model.architecture is not None
     memory = estimate_memory(config, config.model.architecture, 1)
-    assert memory.master_weights == 0
+    assert memory.lower_copies == 0
     assert memory.weights == 4 * PUBLIC_TOTALS["smollm2_135m"]
 
 

@@ -132,19 +132,126 @@ def test_lightning_20404_two_uneven_processes_use_every_trajectory_once_and_stay
     assert any(not torch.equal(before[name], after[name]) for name in before)
 
 
-def test_lightning_9502_lightning_21492_a_resumed_run_collects_each_epoch_once(
+def test_lightning_9502_lightning_21492_a_resumed_run_equals_one_that_was_not_broken_off(
     run: tuple[Path, str], cache: Path, tmp_path: Path
 ) -> None:
     output = run_program("tests/resume_run.py", str(tmp_path), str(cache))
-    assert json.loads(output.splitlines()[-1]) == [0, 1]
-    assert [line["epoch"] for line in read_lines(tmp_path / "metrics.jsonl")] == [0, 1]
+    # The second epoch was broken off in its update, so it is collected again, and once only.
+    assert json.loads(output.splitlines()[-1]) == {"straight": [0, 1], "resumed": [0, 1, 1]}
+    folders = [tmp_path / name for name in ("straight", "resumed")]
+    measured = ("seconds/", "peak_gib/")
+    straight, resumed = (
+        [
+            {key: value for key, value in line.items() if not key.startswith(measured)}
+            for line in read_lines(folder / "metrics.jsonl")
+        ]
+        for folder in folders
+    )
+    assert [line["epoch"] for line in straight] == [0, 1]
+    assert straight == resumed
+    lines = [(folder / "trajectories.jsonl").read_text() for folder in folders]
+    assert lines[0] == lines[1]
+    first, second = (
+        torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True, map_location="cpu")
+        for folder in folders
+    )
+    assert first["epoch"] == second["epoch"] == 1
+    assert all(torch.equal(first["state_dict"][k], v) for k, v in second["state_dict"].items())
+    states = [one["optimizer_states"][0]["state"] for one in (first, second)]
+    assert states[0].keys() == states[1].keys() != set()
+    for key, state in states[0].items():
+        assert all(torch.equal(value, states[1][key][name]) for name, value in state.items())
+    assert first["lr_schedulers"] == second["lr_schedulers"]
+    names = {path.name for path in (folders[1] / "checkpoints").iterdir()}
+    assert names == {"epoch-00001.ckpt", "epoch-00002.ckpt", "last.ckpt"}
+
+
+def test_rollouts_ahead_are_one_update_old_and_weighted(
+    run: tuple[Path, str], cache: Path, tmp_path: Path
+) -> None:
+    run_program(
+        "train.py",
+        "experiment=debug",
+        "rollout.overlap=true",
+        "evaluation.enabled=false",
+        "trainer.max_epochs=3",
+        f"run_dir={tmp_path}",
+        f"cache_dir={cache}",
+    )
+    metrics = read_lines(tmp_path / "metrics.jsonl")
+    assert [line["rollout/staleness"] for line in metrics] == [0.0, 1.0, 1.0]
+    # The first epoch samples from the trainer's own weights, the others from one update before.
+    assert metrics[0]["update/importance_mean"] == pytest.approx(1.0, abs=1e-4)
+    assert metrics[0]["engine/mismatch_max"] < 1e-3 < metrics[1]["engine/mismatch_max"]
     counts = Counter(line["epoch"] for line in read_lines(tmp_path / "trajectories.jsonl"))
-    assert counts == {0: 8, 1: 8}
-    states = [
-        torch.load(path, weights_only=True, map_location="cpu")
-        for path in (tmp_path / "checkpoints").glob("last*.ckpt")
-    ]
-    assert max(state["epoch"] for state in states) == 1
+    assert counts == {0: 8, 1: 8, 2: 8}
+
+
+@pytest.mark.parametrize("killed", ["launcher", "second"])
+def test_when_one_process_is_killed_the_other_ends(
+    run: tuple[Path, str], cache: Path, tmp_path: Path, killed: str
+) -> None:
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            str(ROOT / "train.py"),
+            "experiment=debug",
+            "trainer=ddp",
+            "trainer.accelerator=cpu",
+            "trainer.devices=2",
+            "trainer.max_epochs=500",
+            "evaluation.enabled=false",
+            f"run_dir={tmp_path}",
+            f"cache_dir={cache}",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=ROOT,
+    )
+    wait_for_epoch(tmp_path / "metrics.jsonl", process)
+    (second,) = further_ranks(process.pid)
+    os.kill(process.pid if killed == "launcher" else second, signal.SIGKILL)
+    try:
+        assert process.wait(timeout=60) != 0
+        deadline = time.monotonic() + 60
+        while is_running(second):
+            assert time.monotonic() < deadline, "the second process works on"
+            time.sleep(0.5)
+    finally:
+        for pid in (process.pid, second):
+            if is_running(pid):
+                os.kill(pid, signal.SIGKILL)
+
+
+def wait_for_epoch(metrics: Path, process: subprocess.Popen) -> None:
+    """Until the first epoch's line is written."""
+    deadline = time.monotonic() + PROGRAM_SECONDS / 2
+    while not metrics.exists() or not metrics.read_bytes():
+        assert process.poll() is None, process.stdout.read() if process.stdout else ""
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+
+
+def further_ranks(launcher: int) -> list[int]:
+    """The processes that the launcher started for further ranks."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            environment = (folder / "environ").read_bytes().split(b"\0")
+        except (OSError, IndexError):
+            continue
+        if parent == launcher and b"LOCAL_RANK=1" in environment:
+            found.append(int(folder.name))
+    return found
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @pytest.mark.parametrize(
@@ -168,11 +275,7 @@ def test_a_stopped_run_says_how_to_go_on_and_does(
         cwd=ROOT,
     )
     metrics = tmp_path / "metrics.jsonl"
-    deadline = time.monotonic() + PROGRAM_SECONDS / 2
-    while not metrics.exists() or not metrics.read_bytes():
-        assert process.poll() is None, process.stdout.read() if process.stdout else ""
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
+    wait_for_epoch(metrics, process)
     process.send_signal(stop)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == code, output

@@ -57,14 +57,16 @@ def load_tokenizer(folder: str) -> Any:
         ) from error
 
 
-def load_policy(folder: str, config: Config) -> Any:
-    """The policy as a Hugging Face causal language model with float32 weights.
+def load_policy(folder: str, config: Config, *, frozen: bool = False) -> Any:
+    """The policy as a Hugging Face causal language model.
 
-    ``model.dtype`` is the precision of its forward and backward passes, not of its weights.
+    Weights that are trained are held in float32, so that small updates are not lost in them;
+    ``model.dtype`` is the precision of the passes, and of ``frozen`` weights.
     """
+    lower = frozen and config.model.dtype == "bfloat16"
     model = AutoModelForCausalLM.from_pretrained(
         folder,
-        dtype=torch.float32,
+        dtype=torch.bfloat16 if lower else torch.float32,
         attn_implementation=attention_for(config.model.attention),
     )
     if config.model.gradient_checkpointing:
