@@ -7,6 +7,7 @@ from omegaconf import DictConfig
 
 from mempo.cli import command_line, friendly_errors, remove_unused_run_folder, to_config
 from mempo.preflight import check_paths
+from mempo.processes import is_first_process
 from mempo.stopping import how_to_go_on, told_when_stopped
 
 
@@ -31,7 +32,8 @@ def main(cfg: DictConfig) -> None:
 
     with told_when_stopped(lambda: how_to_go_on(config.run_dir)):
         train(config)
-    print(f"written to {config.run_dir}", flush=True)
+    if is_first_process():
+        print(f"written to {config.run_dir}", flush=True)
 
 
 if __name__ == "__main__":

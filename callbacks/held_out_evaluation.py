@@ -38,7 +38,8 @@ class HeldOutEvaluationCallback(pl.Callback):
         source, config = cast(Any, trainer).datamodule, self.config.evaluation
         tasks = source.tasks.heldout
         count = len(tasks) if config.tasks is None else min(config.tasks, len(tasks))
-        total = -(-count // trainer.world_size) * len(config.contexts)
+        group = source.engine_group
+        total = -(-count // group.count) * len(config.contexts)
         shown = self.config.callbacks.progress_bars and trainer.is_global_zero
         with progress_bar(f"evaluation {stage}", total, enabled=shown) as bar:
             entries = evaluate(
@@ -47,8 +48,8 @@ class HeldOutEvaluationCallback(pl.Callback):
                 config,
                 self.config.rollout.max_observation_tokens,
                 self.config.seed,
-                trainer.global_rank,
-                trainer.world_size,
+                group.index,
+                group.count,
                 lambda tick: bar.advance(tick.trajectories_done, tick.tokens),
             )
         if not trainer.is_global_zero:

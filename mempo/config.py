@@ -504,6 +504,11 @@ class Config:
                 f"resume={self.resume} looks for a checkpoint in run_dir, and ckpt_path names one: "
                 "leave one of them out"
             )
+        if self.rollout.overlap and self.engine.tensor_parallel > 1:
+            raise ValueError(
+                "rollout.overlap=true steps the engine on a thread, and an engine that processes "
+                "share (engine.tensor_parallel) cannot be: set one of them back"
+            )
         self._check_corpus()
         return self
 

@@ -29,6 +29,7 @@ from mempo.old_logprobs import trained_sequences
 from mempo.phases import Phases
 from mempo.progress import progress_bar
 from mempo.rollout import Rollout, derive_seed
+from mempo.shared_engine import EngineGroup, SharedEngine, SharedRollout, make_engine_group
 from mempo.trajectory import Task, Trajectory
 
 
@@ -103,6 +104,7 @@ class RolloutDataModule(L.LightningDataModule):
         self._collected_epoch: int | None = None
         self._next_epoch = 0
         self._engine: Engine | None = None
+        self.engine_group = EngineGroup()
         self._ahead: Ahead[list[Trajectory]] | None = None
         self._updates = EpochDataset([], [], 1, skip_zeros=False)
 
@@ -111,6 +113,10 @@ class RolloutDataModule(L.LightningDataModule):
     def setup(self, stage: str) -> None:
         """Builds the engine, after Lightning's process group exists."""
         if self._engine is None:
+            trainer, shared_by = self._trainer, self.config.engine.tensor_parallel
+            self.engine_group = make_engine_group(
+                trainer.global_rank, trainer.world_size, shared_by
+            )
             self._engine = Engine(
                 self._model_folder,
                 self.config.engine,
@@ -152,11 +158,15 @@ class RolloutDataModule(L.LightningDataModule):
 
     @property
     def rollout(self) -> Rollout:
-        """The agent loop over this rank's engine."""
+        """The agent loop over this rank's engine, or over the one that it shares."""
         if self._engine is None:
             raise RuntimeError("the engine is not built yet: call setup first")
-        return Rollout.from_config(
-            self.config, self._engine, self.conversation, self.tasks.retrievers
+        shared = self.engine_group.size > 1
+        return (SharedRollout if shared else Rollout).from_config(
+            self.config,
+            SharedEngine(self._engine, self.engine_group) if shared else self._engine,
+            self.conversation,
+            self.tasks.retrievers,
         )
 
     def sync_weights(self) -> None:
@@ -215,22 +225,24 @@ class RolloutDataModule(L.LightningDataModule):
         progress_bars: bool,
         stopped: Callable[[], bool] = lambda: False,
     ) -> list[Trajectory]:
-        """Rolls out this rank's share of the epoch's tasks, a task's whole group on one rank."""
-        rank, settings = self._trainer.global_rank, self.config.rollout
-        own = self.epoch_tasks(epoch)[rank :: self._trainer.world_size]
+        """Rolls out this engine's share of the epoch's tasks; what this rank trains of it, a task's
+        whole group on one rank."""
+        group, settings = self.engine_group, self.config.rollout
+        own = self.epoch_tasks(epoch)[group.index :: group.count]
         total = len(own) * settings.group_size
-        shown = progress_bars and rank == 0
+        shown = progress_bars and self._trainer.global_rank == 0
         with progress_bar(f"rollout {epoch}", total, enabled=shown) as bar:
-            return self.rollout.collect(
+            collected = self.rollout.collect(
                 own,
                 settings.group_size,
                 training_settings(self.config),
                 Sampling(settings.temperature, settings.top_p, settings.top_k),
-                seed_parts=(self.config.seed, epoch, rank),
+                seed_parts=(self.config.seed, epoch, group.index),
                 epoch=epoch,
                 progress=lambda tick: bar.advance(tick.trajectories_done, tick.tokens),
                 stopped=stopped,
             )
+        return group.own_part(group.from_leader(collected))
 
     def _plan_updates(self, epoch: int) -> EpochDataset:
         """Splits the trajectories into optimizer steps.

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from mempo.config import EngineConfig
 from mempo.errors import MempoError
+from mempo.gather import is_distributed
 from mempo.generation import Generation, Sampling
 from mempo.protocol import STOP_STRINGS
 
@@ -201,11 +202,11 @@ def _start(model: str, config: EngineConfig, dtype: str) -> Any:
     }
     if config.max_model_len is not None:
         arguments["max_model_len"] = config.max_model_len
+    if is_distributed():  # this process's device is its own, and parts may be in other processes
+        arguments["distributed_executor_backend"] = "external_launcher"
     if on_gpu:
         arguments["gpu_memory_utilization"] = config.gpu_memory_utilization
         arguments["enable_sleep_mode"] = True
-        if config.tensor_parallel > 1:
-            arguments["distributed_executor_backend"] = "external_launcher"
     else:
         os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(math.ceil(config.cpu_kv_cache_gib))
         os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
@@ -218,7 +219,7 @@ def _start(model: str, config: EngineConfig, dtype: str) -> Any:
     try:
         from vllm import LLM
 
-        with _llvmlite_hidden():
+        with _llvmlite_hidden(), _rank_in_environment():
             return LLM(model, **arguments)
     except ImportError as error:
         raise EngineError(
@@ -234,6 +235,25 @@ def _start(model: str, config: EngineConfig, dtype: str) -> Any:
         raise EngineError(
             f"the engine cannot start with {model}: {error}\nIf memory is short, {remedy}."
         ) from error
+
+
+@contextmanager
+def _rank_in_environment() -> Iterator[None]:
+    """Within the block the environment names this process's rank and device, where vLLM looks for
+    them in a run of several processes. Not every launcher sets them in each process."""
+    before = {name: os.environ.get(name) for name in ("RANK", "LOCAL_RANK")}
+    if is_distributed():
+        rank = torch.distributed.get_rank()
+        device = torch.cuda.current_device() if torch.cuda.is_available() else rank
+        os.environ.update(RANK=str(rank), LOCAL_RANK=str(device))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 @contextmanager

@@ -187,6 +187,33 @@ def test_rollouts_ahead_are_one_update_old_and_weighted(
     assert counts == {0: 8, 1: 8, 2: 8}
 
 
+def test_two_processes_share_an_engine(run: tuple[Path, str], cache: Path, tmp_path: Path) -> None:
+    run_program(
+        "train.py",
+        "experiment=debug",
+        "trainer=ddp",
+        "trainer.accelerator=cpu",
+        "trainer.devices=2",
+        "engine.tensor_parallel=2",
+        f"run_dir={tmp_path}",
+        f"cache_dir={cache}",
+    )
+    before, alone = (
+        json.loads((folder / "evaluation.json").read_text())["before"]
+        for folder in (tmp_path, run[0])
+    )
+    assert before == alone
+    metrics = read_lines(tmp_path / "metrics.jsonl")
+    # Half of every weight is in each process; the samples are those of the trainer's whole weights,
+    # before and after an update.
+    assert [line["epoch"] for line in metrics] == [0, 1]
+    assert all(line["engine/mismatch_max"] < 1e-3 for line in metrics)
+    trajectories = read_lines(tmp_path / "trajectories.jsonl")
+    keys = Counter((line["epoch"], line["task"], line["sample"]) for line in trajectories)
+    assert len(keys) == 16
+    assert set(keys.values()) == {1}
+
+
 @pytest.mark.parametrize("killed", ["launcher", "second"])
 def test_when_one_process_is_killed_the_other_ends(
     run: tuple[Path, str], cache: Path, tmp_path: Path, killed: str
