@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import lightning.pytorch as pl
-from peft import PeftModel
+
+from mempo.models.saving import save_policy, whole_weights
 
 
 class SavedModelCallback(pl.Callback):
@@ -21,12 +22,7 @@ class SavedModelCallback(pl.Callback):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Gathers the weights (every rank takes part) and writes them on rank 0."""
-        module = cast(Any, pl_module)
-        weights = {name: value.cpu() for name, value in module.weights()}
+        policy = cast(Any, pl_module).model
+        weights = whole_weights(policy, keep=trainer.is_global_zero)
         if trainer.is_global_zero:
-            model = module.model
-            if isinstance(model, PeftModel):
-                model.save_pretrained(str(self.folder.parent / "adapter"))
-                model = model.get_base_model()
-            model.save_pretrained(self.folder, state_dict=weights)
-            self.tokenizer.save_pretrained(self.folder)
+            save_policy(policy, weights, self.folder, self.tokenizer)

@@ -21,6 +21,7 @@ from mempo.gather import gather_objects
 from mempo.logprobs import token_logprobs
 from mempo.loss import NonFiniteTokenError, policy_loss
 from mempo.models.lora import named_weights, without_adapters
+from mempo.models.sharded import fill, shard
 from mempo.phases import Phases
 from mempo.rollout import derive_seed
 
@@ -51,15 +52,21 @@ class MemPOModule(L.LightningModule):
         config: the run's configuration.
         reference: a frozen copy of the policy's start, needed when ``loss.kl_coefficient`` > 0. A
             policy with LoRA adapters needs none: it is its own reference without them.
+        start: where the weights of an ``empty_policy`` are read from, once it is sharded.
     """
 
     def __init__(
-        self, model: torch.nn.Module, config: Config, reference: torch.nn.Module | None = None
+        self,
+        model: torch.nn.Module,
+        config: Config,
+        reference: torch.nn.Module | None = None,
+        start: str = "",
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.model = model
         self.config = config
+        self.start_folder = start
         self.loss_settings = dataclasses.replace(config.loss, importance_cap=config.importance_cap)
         self.reference = reference
         if reference is not None:
@@ -73,22 +80,16 @@ class MemPOModule(L.LightningModule):
     # Lightning's hooks
 
     def configure_model(self) -> None:
-        """Shards the policy's layers under ``trainer=fsdp2`` (``fully_shard``)."""
+        """Shards the policy under ``trainer=fsdp2``, and reads its weights if it has none yet."""
         mesh = self.device_mesh
         if mesh is None or getattr(self, "_sharded", False):
             return
-        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-
         self._sharded = True
-        lower = torch.bfloat16 if self.config.model.dtype == "bfloat16" else None
-        precision = MixedPrecisionPolicy(param_dtype=lower, reduce_dtype=torch.float32)
         for model in (self.model, self.reference):
-            if model is None:
-                continue
-            whole = model.get_base_model() if isinstance(model, PeftModel) else model
-            for layer in cast(Any, whole).model.layers:
-                fully_shard(layer, mesh=mesh["data_parallel"], mp_policy=precision)
-            fully_shard(model, mesh=mesh["data_parallel"], mp_policy=precision)
+            if model is not None:
+                shard(model, mesh, self.config.model.dtype)
+                if any(parameter.is_meta for parameter in model.parameters()):
+                    fill(model, self.start_folder, self.device)
 
     def on_train_epoch_start(self) -> None:
         # Models that transformers loads are in eval mode, which turns gradient checkpointing off.

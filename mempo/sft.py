@@ -22,6 +22,7 @@ from mempo.batches import group_by_tokens
 from mempo.config import SftConfig
 from mempo.demonstration_tokens import TrainingText
 from mempo.logprobs import token_logprobs
+from mempo.models.sharded import fill, shard
 from mempo.rollout import derive_seed
 
 
@@ -94,12 +95,26 @@ class SftModule(L.LightningModule):
     """Next-token loss on the trained tokens, mean over the optimizer step, AdamW with warm-up and
     cosine decay to a tenth."""
 
-    def __init__(self, model: torch.nn.Module, config: SftConfig) -> None:
+    def __init__(
+        self, model: torch.nn.Module, config: SftConfig, dtype: str = "float32", start: str = ""
+    ) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.model = model
         self.config = config
+        self.dtype_of_passes = dtype
+        self.start_folder = start
         self._step_loss = 0.0
+
+    def configure_model(self) -> None:
+        """As ``MemPOModule.configure_model``."""
+        mesh = self.device_mesh
+        if mesh is None or getattr(self, "_sharded", False):
+            return
+        self._sharded = True
+        shard(self.model, mesh, self.dtype_of_passes)
+        if any(parameter.is_meta for parameter in self.model.parameters()):
+            fill(self.model, self.start_folder, self.device)
 
     def on_train_start(self) -> None:
         # Models that transformers loads are in eval mode, which turns gradient checkpointing off.
@@ -117,7 +132,7 @@ class SftModule(L.LightningModule):
         if not math.isfinite(self._step_loss):
             raise FloatingPointError("the supervised loss is not finite: lower sft.learning_rate")
         optimizer = cast(Any, self.optimizers())
-        self.clip_gradients(optimizer, gradient_clip_val=self.config.max_grad_norm)
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm)
         optimizer.step()
         optimizer.zero_grad()
         cast(Any, self.lr_schedulers()).step()

@@ -6,7 +6,7 @@ import dataclasses
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import lightning as L
 from lightning.pytorch.callbacks import Callback
@@ -34,6 +34,7 @@ from mempo.demonstration_tokens import TrainingText, encode_demonstration
 from mempo.loggers import build_logger
 from mempo.models.loading import load_policy, load_tokenizer, start_folder
 from mempo.models.lora import add_adapters
+from mempo.models.saving import save_policy, whole_weights
 from mempo.policy import MemPOModule
 from mempo.processes import end_with_parent, is_first_process
 from mempo.progress import progress_bar
@@ -103,7 +104,7 @@ def reinforce(
         policy = add_adapters(policy, lora)
     elif config.loss.kl_coefficient > 0:
         reference = load_policy(start, config, frozen=True)
-    module = MemPOModule(policy, config, reference)
+    module = MemPOModule(policy, config, reference, start)
     datamodule = RolloutDataModule(config, start, tokenizer, tasks)
     trainer = L.Trainer(
         **trainer_arguments(config),
@@ -152,7 +153,7 @@ def _fine_tune(config: Config, base: str, keep: Callable[[Callable[[Path], None]
     folder to ``keep``, and the others wait until it is there."""
     tokenizer = load_tokenizer(base)
     texts = _demonstration_texts(config, tokenizer)
-    module = SftModule(load_policy(base, config), config.sft)
+    module = SftModule(load_policy(base, config), config.sft, config.model.dtype, base)
     trainer = L.Trainer(
         **trainer_arguments(config),
         max_epochs=1,
@@ -162,9 +163,10 @@ def _fine_tune(config: Config, base: str, keep: Callable[[Callable[[Path], None]
     )
     trainer.fit(module, datamodule=SftDataModule(texts, config.sft))
 
+    weights = whole_weights(module.model, keep=trainer.is_global_zero)
+
     def write(folder: Path) -> None:
-        cast(Any, module.model).save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        save_policy(module.model, weights, folder, tokenizer)
 
     if trainer.is_global_zero:
         keep(write)

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from mempo.cache import cached_folder
 from mempo.config import Config, ConfigError
 from mempo.data.demonstrations import generate_demonstrations
+from mempo.models.sharded import can_start_empty, empty_policy
 from mempo.models.smollm2 import load_packaged_smollm2
 from mempo.models.tiny import build_tiny_model, train_tokenizer
 from mempo.preflight import check_model_folder
@@ -61,14 +62,18 @@ def load_policy(folder: str, config: Config, *, frozen: bool = False) -> Any:
     """The policy as a Hugging Face causal language model.
 
     Weights that are trained are held in float32, so that small updates are not lost in them;
-    ``model.dtype`` is the precision of the passes, and of ``frozen`` weights.
+    ``model.dtype`` is the precision of the passes, and of ``frozen`` weights. Under
+    ``trainer=fsdp2`` it has no weights yet where that is possible (``mempo/models/sharded.py``).
     """
     lower = frozen and config.model.dtype == "bfloat16"
-    model = AutoModelForCausalLM.from_pretrained(
-        folder,
-        dtype=torch.bfloat16 if lower else torch.float32,
-        attn_implementation=attention_for(config.model.attention),
-    )
+    dtype = torch.bfloat16 if lower else torch.float32
+    attention = attention_for(config.model.attention)
+    if config.trainer.strategy == "fsdp2" and can_start_empty(folder):
+        model = empty_policy(folder, dtype, attention)
+    else:
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, attn_implementation=attention
+        )
     if config.model.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     return model

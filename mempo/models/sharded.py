@@ -1,0 +1,108 @@
+"""``trainer=fsdp2``: a model sharded over all processes, and its weights read without a whole copy.
+
+``empty_policy`` has no weights (they are on torch's meta device), ``shard`` splits it, and
+``fill`` reads the start from the disk one tensor at a time: process 0 reads, every process keeps
+its shard. Main memory grows by one tensor, not by one model for each process.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import init_empty_weights
+from huggingface_hub import snapshot_download
+from peft import PeftModel
+from safetensors import safe_open
+from torch import Tensor, nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import distribute_tensor
+from transformers import AutoConfig, AutoModelForCausalLM
+
+_INDEX = "model.safetensors.index.json"
+
+
+def shard(model: Any, mesh: Any, dtype: str) -> None:
+    """Splits every layer, then what is left, over the mesh's ``data_parallel`` dimension.
+
+    Passes gather one layer at a time, in ``dtype``; gradients are reduced in float32.
+    """
+    lower = torch.bfloat16 if dtype == "bfloat16" else None
+    precision = MixedPrecisionPolicy(param_dtype=lower, reduce_dtype=torch.float32)
+    whole = model.get_base_model() if isinstance(model, PeftModel) else model
+    for layer in whole.model.layers:
+        fully_shard(layer, mesh=mesh["data_parallel"], mp_policy=precision)
+    fully_shard(model, mesh=mesh["data_parallel"], mp_policy=precision)
+
+
+def can_start_empty(folder: str) -> bool:
+    """Whether ``empty_policy`` serves this model: not where input and output layer are tied (small
+    models, which are loaded whole), nor without weights in safetensors files."""
+    if AutoConfig.from_pretrained(folder).tie_word_embeddings:
+        return False
+    local = Path(folder)
+    return not local.is_dir() or any(local.glob("*.safetensors"))
+
+
+def empty_policy(folder: str, dtype: torch.dtype, attention: str) -> Any:
+    """The model of a Hugging Face folder or hub name with its buffers but without its weights."""
+    with init_empty_weights(include_buffers=False):
+        return AutoModelForCausalLM.from_config(
+            AutoConfig.from_pretrained(folder), dtype=dtype, attn_implementation=attention
+        )
+
+
+def fill(model: Any, folder: str, device: torch.device) -> None:
+    """Reads the weights of a sharded ``empty_policy``; every process must call it.
+
+    LoRA adapters start as peft starts them: A uniform as a linear layer's weight, B zero.
+    """
+    reads = torch.distributed.get_rank() == 0
+    with ExitStack() as opened:
+        stored = _stored_weights(folder, opened) if reads else {}
+        values: dict[str, Tensor] = {}
+        for name, parameter in model.named_parameters():
+            value: Any = parameter
+            whole = torch.empty(value.shape, dtype=value.dtype, device=device)
+            if reads:
+                _write(whole, name, stored)
+            part = distribute_tensor(whole, value.device_mesh, value.placements)
+            values[name] = nn.Parameter(part, requires_grad=parameter.requires_grad)
+        model.load_state_dict(values, strict=False, assign=True)
+
+
+def _write(whole: Tensor, name: str, stored: dict[str, Any]) -> None:
+    if ".lora_A." in name:
+        nn.init.kaiming_uniform_(whole, a=math.sqrt(5))
+    elif ".lora_B." in name:
+        nn.init.zeros_(whole)
+    else:
+        plain = name.removeprefix("base_model.model.").replace(".base_layer", "")
+        whole.copy_(stored[plain].get_tensor(plain))
+
+
+def _stored_weights(folder: str, opened: ExitStack) -> dict[str, Any]:
+    """By name of the weight, the open file that holds it."""
+    local = Path(folder)
+    if not local.is_dir():
+        local = Path(snapshot_download(folder, allow_patterns=["*.safetensors", "*.json"]))
+    return {
+        name: file
+        for path in _files(local)
+        for file in [opened.enter_context(safe_open(str(path), framework="pt"))]
+        for name in file.keys()  # noqa: SIM118 - the file is no mapping
+    }
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    index = folder / _INDEX
+    if index.is_file():
+        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        yield from (folder / name for name in names)
+    else:
+        yield folder / "model.safetensors"
