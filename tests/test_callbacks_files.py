@@ -321,6 +321,21 @@ def test_wandb_is_offline_unless_logged_in(tmp_path: Path, monkeypatch: pytest.M
     assert wandb_mode(WandbConfig(), tmp_path) == "offline"
 
 
+@pytest.mark.usefixtures("offline_wandb")
+def test_a_resumed_run_goes_on_with_its_wandb_run_and_a_new_one_does_not(tmp_path: Path) -> None:
+    def run_id(*, resumed: bool) -> str:
+        (logger,) = build_logger(WandbConfig(), tmp_path, resumed=resumed)
+        assert isinstance(logger, WandbLogger)
+        assert logger._wandb_init["resume"] == "allow"
+        return str(logger.version)
+
+    first = run_id(resumed=False)
+    assert run_id(resumed=True) == first
+    second = run_id(resumed=False)
+    assert second != first
+    assert run_id(resumed=True) == second
+
+
 # Progress
 
 
