@@ -1,7 +1,8 @@
-"""Saves the gradient of one optimizer step on given trajectories, computed by two CPU processes.
+"""Takes three optimizer steps on given trajectories on two CPU processes, an epoch each.
 
-Run by test_gradient_truth.py as ``gradient_run.py FOLDER STRATEGY VARIANT``. The trajectories are
-those of that test; the first process gets seven of them and the second five.
+Saves the first step's gradient, the norms of all and the weights after the last. Run by
+test_gradient_truth.py as ``gradient_run.py FOLDER STRATEGY VARIANT``. The trajectories are those of
+that test; the first process gets seven of them and the second five.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import lightning as L
 import torch
 from test_gradient_truth import (
+    STEPS,
     VARIANTS,
     epoch_dataset,
     make_case,
@@ -53,13 +55,25 @@ class GivenTrajectories(L.LightningDataModule):
 class SavedGradient(MemPOModule):
     folder: Path
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.norms: list[float] = []
+
     def _step(self) -> None:
-        gradient = {}
-        for name, parameter in self.model.named_parameters():
-            value: Any = parameter.grad
-            gradient[name] = value.full_tensor() if hasattr(value, "full_tensor") else value
-        torch.save(gradient, self.folder / f"gradient-{self.global_rank}.pt")
+        if not self.norms:
+            gradient = {name: whole(p.grad) for name, p in self.model.named_parameters()}
+            torch.save(gradient, self.folder / f"gradient-{self.global_rank}.pt")
         super()._step()
+        self.norms += self._grad_norms[-1:]
+
+    def on_train_end(self) -> None:
+        weights = {name: whole(p.detach()) for name, p in self.model.named_parameters()}
+        after = {"norms": self.norms, "weights": weights}
+        torch.save(after, self.folder / f"after-{self.global_rank}.pt")
+
+
+def whole(value: Any) -> Any:
+    return value.full_tensor() if hasattr(value, "full_tensor") else value
 
 
 def main(folder: str, strategy: str, variant: str) -> None:
@@ -79,7 +93,11 @@ def main(folder: str, strategy: str, variant: str) -> None:
     module = SavedGradient(model, config, reference if config.loss.kl_coefficient > 0 else None)
     module.folder = Path(folder)
     trainer = L.Trainer(
-        **trainer_arguments(config), max_epochs=1, logger=False, enable_checkpointing=False
+        **trainer_arguments(config),
+        max_epochs=STEPS,
+        reload_dataloaders_every_n_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
     )
     data = GivenTrajectories([member for group in groups for member in group], config)
     trainer.fit(module, datamodule=data)

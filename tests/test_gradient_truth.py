@@ -26,10 +26,11 @@ from mempo.cli import compose
 from mempo.config import Config
 from mempo.datamodule import EpochDataset
 from mempo.loss import aggregation_weights
-from mempo.policy import MemPOModule
+from mempo.policy import MemPOModule, learning_rate_factor
 from mempo.trajectory import Objective, Round, SpanKind, Task, TokenSequence, Trajectory
 
 VOCABULARY = 31
+STEPS = 3
 VARIANTS: dict[str, list[str]] = {
     "mempo": ["algorithm=mempo"],
     "mempo_reference": ["algorithm=mempo_reference"],
@@ -295,7 +296,7 @@ def test_the_gradient_is_the_specifications(variant: str, budget: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("strategy", "variant"), [("ddp", "mempo"), ("ddp", "k3"), ("fsdp2", "memory context")]
+    ("strategy", "variant"), [("ddp", "mempo"), ("fsdp2", "k3"), ("fsdp2", "memory context")]
 )
 def test_prime_rl_2562_verl_5366_two_uneven_processes_give_the_gradient_of_one(
     strategy: str, variant: str, tmp_path: Path
@@ -311,8 +312,42 @@ def test_prime_rl_2562_verl_5366_two_uneven_processes_give_the_gradient_of_one(
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     config = compose("train", VARIANTS[variant])
     model, reference, groups = make_case(config)
-    expected = expected_gradient(model.double(), reference.double(), groups, config)
+    exact, exact_reference = copy.deepcopy(model).double(), copy.deepcopy(reference).double()
+    expected = expected_gradient(exact, exact_reference, groups, config)
+    before = flat(dict(model.named_parameters()))
+    norms = three_steps(model, reference, groups, config)
+    alone = flat(dict(model.named_parameters()))
     world = 2
     for rank in range(world):
         found = torch.load(tmp_path / f"gradient-{rank}.pt", weights_only=True)
         assert_same_gradient(found, expected)
+        after = torch.load(tmp_path / f"after-{rank}.pt", weights_only=True)
+        assert after["norms"] == pytest.approx(norms, rel=1e-5)
+        together = flat(after["weights"])
+        assert float((together - alone).norm() / alone.norm()) < 1e-5
+        assert float((together - alone).norm() / (alone - before).norm()) < 1e-3
+
+
+def flat(weights: dict[str, torch.Tensor]) -> torch.Tensor:
+    return torch.cat([weights[name].detach().flatten().double() for name in sorted(weights)])
+
+
+def three_steps(
+    model: Any, reference: Any, groups: list[list[Trajectory]], config: Config
+) -> list[float]:
+    """Three steps of one process, by a loop of its own; the gradient norms before clipping."""
+    settings = config.optimizer
+    module = MemPOModule(model, config, reference if config.loss.kl_coefficient > 0 else None)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), betas=settings.betas, weight_decay=settings.weight_decay
+    )
+    norms: list[float] = []
+    for step in range(STEPS):
+        own_gradient(module, groups, config, budget=10_000)
+        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)))
+        assert settings.max_grad_norm == 1.0
+        share = learning_rate_factor(settings, step, config.trainer.max_epochs)
+        for group in optimizer.param_groups:
+            group["lr"] = share * settings.learning_rate
+        optimizer.step()
+    return norms
