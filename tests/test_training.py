@@ -1,41 +1,19 @@
-"""The whole road on real parts, small: what a run leaves, in one and in two processes."""
+"""The whole road on real parts, small: what a run leaves, and how it goes on."""
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
+from programs import ROOT, read_lines, run_program, wait_for_epoch
 
 pytestmark = pytest.mark.slow
-
-ROOT = Path(__file__).resolve().parent.parent
-PROGRAM_SECONDS = 600
-
-
-def run_program(program: str, *arguments: str, expect: int = 0) -> str:
-    """Runs a program of the project and returns its output, standard output last."""
-    done = subprocess.run(
-        [sys.executable, str(ROOT / program), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=PROGRAM_SECONDS,
-        cwd=ROOT,
-        env={**os.environ, "WANDB_MODE": "offline"},
-    )
-    assert done.returncode == expect, done.stdout[-4000:] + done.stderr[-4000:]
-    return done.stderr + done.stdout
-
-
-def read_lines(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -111,27 +89,6 @@ def test_torchtitan_3602_two_evaluations_give_one_table(
     assert tables[0] == {f"{folder}/model/{context}": entry for context, entry in after.items()}
 
 
-def test_lightning_20404_two_uneven_processes_use_every_trajectory_once_and_stay_equal(
-    run: tuple[Path, str], cache: Path, tmp_path: Path
-) -> None:
-    run_program("tests/two_process_run.py", str(tmp_path), str(cache))
-    trajectories = read_lines(tmp_path / "trajectories.jsonl")
-    assert len(trajectories) == 2 * 3 * 4  # epochs, tasks, group
-    keys = Counter((line["epoch"], line["task"], line["sample"]) for line in trajectories)
-    assert set(keys.values()) == {1}
-    assert {line["epoch"] for line in read_lines(tmp_path / "metrics.jsonl")} == {0, 1}
-    for epoch in (0, 1):
-        first, second = (
-            torch.load(tmp_path / f"weights-{epoch}-{rank}.pt", weights_only=True)
-            for rank in (0, 1)
-        )
-        assert first.keys() == second.keys()
-        assert all(torch.equal(first[name], second[name]) for name in first)
-    before = torch.load(tmp_path / "weights-0-0.pt", weights_only=True)
-    after = torch.load(tmp_path / "weights-1-0.pt", weights_only=True)
-    assert any(not torch.equal(before[name], after[name]) for name in before)
-
-
 def test_lightning_9502_lightning_21492_a_resumed_run_equals_one_that_was_not_broken_off(
     run: tuple[Path, str], cache: Path, tmp_path: Path
 ) -> None:
@@ -185,100 +142,6 @@ def test_rollouts_ahead_are_one_update_old_and_weighted(
     assert metrics[0]["engine/mismatch_max"] < 1e-3 < metrics[1]["engine/mismatch_max"]
     counts = Counter(line["epoch"] for line in read_lines(tmp_path / "trajectories.jsonl"))
     assert counts == {0: 8, 1: 8, 2: 8}
-
-
-def test_two_processes_share_an_engine(run: tuple[Path, str], cache: Path, tmp_path: Path) -> None:
-    run_program(
-        "train.py",
-        "experiment=debug",
-        "trainer=ddp",
-        "trainer.accelerator=cpu",
-        "trainer.devices=2",
-        "engine.tensor_parallel=2",
-        f"run_dir={tmp_path}",
-        f"cache_dir={cache}",
-    )
-    before, alone = (
-        json.loads((folder / "evaluation.json").read_text())["before"]
-        for folder in (tmp_path, run[0])
-    )
-    assert before == alone
-    metrics = read_lines(tmp_path / "metrics.jsonl")
-    # Half of every weight is in each process; the samples are those of the trainer's whole weights,
-    # before and after an update.
-    assert [line["epoch"] for line in metrics] == [0, 1]
-    assert all(line["engine/mismatch_max"] < 1e-3 for line in metrics)
-    trajectories = read_lines(tmp_path / "trajectories.jsonl")
-    keys = Counter((line["epoch"], line["task"], line["sample"]) for line in trajectories)
-    assert len(keys) == 16
-    assert set(keys.values()) == {1}
-
-
-@pytest.mark.parametrize("killed", ["launcher", "second"])
-def test_when_one_process_is_killed_the_other_ends(
-    run: tuple[Path, str], cache: Path, tmp_path: Path, killed: str
-) -> None:
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            str(ROOT / "train.py"),
-            "experiment=debug",
-            "trainer=ddp",
-            "trainer.accelerator=cpu",
-            "trainer.devices=2",
-            "trainer.max_epochs=500",
-            "evaluation.enabled=false",
-            f"run_dir={tmp_path}",
-            f"cache_dir={cache}",
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd=ROOT,
-    )
-    wait_for_epoch(tmp_path / "metrics.jsonl", process)
-    (second,) = further_ranks(process.pid)
-    os.kill(process.pid if killed == "launcher" else second, signal.SIGKILL)
-    try:
-        assert process.wait(timeout=60) != 0
-        deadline = time.monotonic() + 60
-        while is_running(second):
-            assert time.monotonic() < deadline, "the second process works on"
-            time.sleep(0.5)
-    finally:
-        for pid in (process.pid, second):
-            if is_running(pid):
-                os.kill(pid, signal.SIGKILL)
-
-
-def wait_for_epoch(metrics: Path, process: subprocess.Popen) -> None:
-    """Until the first epoch's line is written."""
-    deadline = time.monotonic() + PROGRAM_SECONDS / 2
-    while not metrics.exists() or not metrics.read_bytes():
-        assert process.poll() is None, process.stdout.read() if process.stdout else ""
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
-
-
-def further_ranks(launcher: int) -> list[int]:
-    """The processes that the launcher started for further ranks."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            environment = (folder / "environ").read_bytes().split(b"\0")
-        except (OSError, IndexError):
-            continue
-        if parent == launcher and b"LOCAL_RANK=1" in environment:
-            found.append(int(folder.name))
-    return found
-
-
-def is_running(pid: int) -> bool:
-    """Whether the process is there and no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @pytest.mark.parametrize(
