@@ -1,4 +1,4 @@
-"""Evaluate a model with its memory alone and with its history: `python evaluate.py --help`."""
+"""Evaluate models with their memory alone and with their history: `python evaluate.py --help`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from mempo.cli import friendly_errors, to_config
 @hydra.main(version_base="1.3", config_path="conf", config_name="evaluate")
 @friendly_errors()
 def main(cfg: DictConfig) -> None:
-    """Evaluates ``evaluation.model_path`` on the held-out tasks."""
+    """Evaluates ``evaluation.model_path`` or ``evaluation.models`` on the held-out tasks."""
     config = to_config(cfg)
     from mempo.quiet import quiet_libraries
 
     quiet_libraries()
-    from mempo.standalone_evaluation import evaluate_model
+    from mempo.standalone_evaluation import evaluate_models
 
-    evaluate_model(config)
+    evaluate_models(config)
     print(f"written to {config.run_dir}", flush=True)
 
 
