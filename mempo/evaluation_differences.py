@@ -25,8 +25,8 @@ METRICS: Final = ("exact_match", "f1", "f1_set", "answered", "rounds", "total_to
 @dataclass(frozen=True)
 class Difference:
     """``value``: the mean over tasks of ``second`` minus ``first``, with its 95 % bootstrap
-    interval over tasks (``None`` without resamples). ``objectives`` is ``None`` over all tasks.
-    Answer metrics are × 100."""
+    interval over tasks (``None`` without resamples). ``objectives`` is ``None`` over tasks of
+    several numbers of objectives. Answer metrics are × 100."""
 
     first: Name
     second: Name
@@ -48,9 +48,9 @@ def compared_pairs(names: Sequence[Name]) -> list[tuple[Name, Name]]:
 
 
 def paired_differences(summaries: Summaries, samples: int, seed: int) -> list[Difference]:
-    """Every metric of ``METRICS`` for each compared pair: over all tasks, and for each number of
-    objectives where there are several. Raises ``ValueError`` when two did not get the same tasks.
-    """
+    """Every metric of ``METRICS`` for each compared pair and number of objectives, and over all
+    tasks where there are several numbers. Raises ``ValueError`` when two did not get the same
+    tasks."""
     return [
         _difference(pair, rows, count, metric, samples, seed)
         for pair in compared_pairs(list(summaries))
@@ -73,10 +73,10 @@ def _paired(pair: tuple[Name, Name], summaries: Summaries) -> _Rows:
 
 def _parts(rows: _Rows) -> list[tuple[int | None, _Rows]]:
     counts = sorted({first["objectives"] for first, _ in rows})
-    parts: list[tuple[int | None, _Rows]] = [(None, rows)]
-    if len(counts) > 1:
-        parts += [(n, [row for row in rows if row[0]["objectives"] == n]) for n in counts]
-    return parts
+    parts: list[tuple[int | None, _Rows]] = [
+        (count, [row for row in rows if row[0]["objectives"] == count]) for count in counts
+    ]
+    return [*parts, (None, rows)] if len(counts) > 1 else parts
 
 
 def _difference(

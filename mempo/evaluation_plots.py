@@ -27,7 +27,7 @@ def draw_evaluation(
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import StrMethodFormatter
 
     several = len({model for model, _ in entries}) > 1
     figure = Figure(figsize=(11, 7), layout="constrained")
@@ -38,12 +38,16 @@ def draw_evaluation(
         for column, (_, part) in enumerate(_COLUMNS):
             axis = axes[row, column]
             axis.grid(alpha=0.3)
-            axis.xaxis.set_major_locator(MaxNLocator(integer=True))
             for number, ((model, context), entry) in enumerate(entries.items()):
                 label = f"{labels[model]}, {context}" if several else context
                 _draw_line(axis, entry, part, key, f"C{number}", label)
-    axes[0, 0].set_ylim(-2.0, 102.0)
+    axes[0, 0].set_ylim(-3.0, 103.0)
     axes[1, 0].set_ylim(bottom=0.0)
+    counts = sorted({int(count) for entry in entries.values() for count in entry["by_objectives"]})
+    axes[0, 0].set_xticks(counts)
+    axes[0, 0].set_xlim(counts[0] - 0.5, counts[-1] + 0.5)
+    axes[0, 1].set_xscale("log", base=2)
+    axes[0, 1].xaxis.set_major_formatter(StrMethodFormatter("{x:.0f}"))
     for column, (title, _) in enumerate(_COLUMNS):
         axes[1, column].set_xlabel(title)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4)

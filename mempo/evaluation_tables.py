@@ -29,7 +29,6 @@ _COLUMNS: Final = (
 _DIFFERENCE_COLUMNS: Final = (
     ("EM", "exact_match", "{:+.1f}"),
     ("F1", "f1", "{:+.1f}"),
-    ("answered", "answered", "{:+.2f}"),
     ("rounds", "rounds", "{:+.1f}"),
     ("tokens", "total_tokens", "{:+.0f}"),
 )
@@ -78,7 +77,8 @@ def evaluation_table(entries: Mapping[Name, Mapping[str, Any]], labels: Mapping[
                 if key in ("exact_match", "f1"):
                     cells.append(_interval(figures.get("ci95", {}).get(key), "{:.0f}"))
             table.add_row(labels[model], context, count, str(figures["tasks"]), *cells)
-        table.add_section()
+        if len(entry["by_objectives"]) > 1:
+            table.add_section()
     return table
 
 
@@ -89,19 +89,17 @@ def differences_table(differences: Sequence[Difference], labels: Mapping[str, st
         table.add_column(title)
     table.add_column("objectives", justify="right")
     for title, _, _ in _DIFFERENCE_COLUMNS:
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", no_wrap=True)
     grouped: dict[tuple[Name, Name, int | None], dict[str, Difference]] = {}
     for one in differences:
         grouped.setdefault((one.first, one.second, one.objectives), {})[one.metric] = one
-    pair: tuple[Name, Name] | None = None
+    several = any(objectives is None for _, _, objectives in grouped)
     for (first, second, objectives), found in grouped.items():
-        if pair not in (None, (first, second)):
-            table.add_section()
-        pair = (first, second)
         table.add_row(
             *(f"{labels[model]}, {context}" for model, context in (second, first)),
             "all" if objectives is None else str(objectives),
             *(_difference_cell(found[key], form) for _, key, form in _DIFFERENCE_COLUMNS),
+            end_section=several and objectives is None,
         )
     return table
 
@@ -173,5 +171,5 @@ def _difference_cell(one: Difference, form: str) -> str:
 def _interval(bounds: Sequence[float] | None, form: str) -> str:
     if bounds is None:
         return ""
-    between = " to " if "+" in form else "–"
+    between = ", " if "+" in form else "–"
     return between.join(form.format(bound) for bound in bounds)

@@ -92,6 +92,7 @@ def counts(
         "lost": lost,
         "unwritten": unwritten,
         "held_share": held / memories,
+        "kept_share": (held + made_up) / memories,
     }
 
 
@@ -214,7 +215,9 @@ def test_command_line_writes_json_and_picture(
     assert (group["model"], group["context"], group["epoch"]) == ("", "", 0)
     assert group["by_age"]["3"] == counts(2, lost=2)
     assert (run / "forgetting.png").read_bytes().startswith(b"\x89PNG")
-    assert "50 % of 6" in told  # held after one round
+    assert "50 + 0 % of 6" in told  # after one round
+    assert "50 + 50 % of 2" in told  # after two
+    assert "8 of 12" in told
     assert "3 (75 %)" in told  # wrong
     assert "1 (25 %)" in told  # from a lost fact
     assert "0.25 / 0.50" in told

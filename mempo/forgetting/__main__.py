@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for table in report_tables(report):
         console.print(table)
     if len(report.detailed()) == DETAILED_GROUPS < len(report.groups):
-        print(f"by age and round: {DETAILED_GROUPS} groups; {JSON_FILE} holds all")
+        print(f"in detail: {DETAILED_GROUPS} of the groups; {JSON_FILE} holds all")
     if report.others:
         print(f"{report.others} trajectories of other tasks were left out: their facts are unknown")
     print(f"wrote {folder / JSON_FILE} and {folder / PICTURE_FILE}")

@@ -150,6 +150,7 @@ def _counted(counts: Counter[str]) -> dict[str, Any]:
         "memories": total,
         **{name: counts[name] for name in _AT_AGE.values()},
         "held_share": _ratio(counts["held"], total),
+        "kept_share": _ratio(counts["held"] + counts["made_up"], total),
     }
 
 

@@ -10,10 +10,12 @@ from mempo.forgetting.figures import CAUSES
 from mempo.forgetting.report import Group, Report
 
 _LINES: Final = (
-    ("facts still held, share", "rounds since the fact was established", "by_age", "held_share"),
-    ("facts lost, share of those carried", "round", "by_round", "share"),
-    ("P_mem (P_full dashed)", "round", "probabilities_by_round", "p_mem"),
-)
+    ("facts held or made up for (held: dashed)", "rounds since the fact was established",
+     "by_age", "kept_share", "held_share"),
+    ("facts lost, of those carried", "round", "by_round", "share", None),
+    ("P_mem (P_full: dashed)", "round", "probabilities_by_round", "p_mem", "p_full"),
+)  # fmt: skip
+"""Title, axis, part of the figures, what is drawn, and what is drawn dashed."""
 
 
 def draw_report(path: Path, report: Report) -> None:
@@ -27,13 +29,13 @@ def draw_report(path: Path, report: Report) -> None:
     figure = Figure(figsize=(4.6 * (len(panels) + 1), 4.6), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(1, len(panels) + 1, squeeze=False)[0]
-    for axis, (title, below, part, key) in zip(axes, panels, strict=False):
+    for axis, (title, below, part, key, dashed) in zip(axes, panels, strict=False):
         axis.set_title(title)
         axis.set_xlabel(below)
         for number, group in enumerate(groups):
             _draw(axis, group, part, key, f"C{number}", "-")
-            if key == "p_mem":
-                _draw(axis, group, part, "p_full", f"C{number}", "--")
+            if dashed is not None:
+                _draw(axis, group, part, dashed, f"C{number}", "--")
     _draw_causes(axes[-1], groups)
     for axis in axes:
         axis.grid(alpha=0.3)

@@ -26,45 +26,51 @@ def report_tables(report: Report) -> list[Table]:
     detailed = report.detailed()
     tables = [
         _summary(report.groups),
-        _causes(report.groups),
-        _binned(
-            "Established facts that a memory still holds",
+        _causes([*detailed, *(group for group in report.groups if group.epoch is None)]),
+        _by_group(
+            "Established facts that a memory holds + has made up for",
             "rounds ago",
             detailed,
-            lambda figures: figures["by_age"],
-            ("held", "memories"),
+            lambda figures, bounds: _kept_cell(_within(figures["by_age"], *bounds)),
         ),
-        _binned(
+        _by_group(
             "Facts lost, of those that the memory before carried",
             "round",
             detailed,
-            lambda figures: figures["by_round"],
-            ("lost", "carried"),
+            lambda figures, bounds: _lost_cell(_within(figures["by_round"], *bounds)),
         ),
     ]
     if any(group.figures["probabilities_by_round"] for group in detailed):
-        tables.append(_probabilities(detailed))
+        tables.append(
+            _by_group(
+                "P_mem / P_full, means over scored memories",
+                "round",
+                detailed,
+                lambda figures, bounds: _scored_cell(
+                    _within(figures["probabilities_by_round"], *bounds)
+                ),
+            )
+        )
     return tables
 
 
 def _summary(groups: Sequence[Group]) -> Table:
     table = Table(title="Forgetting")
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     for title in (
-        "trajectories", "facts", "established", *(f"held after {age}" for age in _AGES),
-        "held, all ages", "wrong", "from a lost fact",
+        "trajectories", "facts found", *(f"kept after {age}" for age in _AGES), "all ages",
+        "wrong", "from a lost fact",
     ):  # fmt: skip
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", no_wrap=True)
     for group in groups:
         figures = group.figures
         by_age = figures["by_age"]
         table.add_row(
             group.label,
             str(figures["trajectories"]),
-            str(figures["facts"]),
-            str(figures["established"]),
-            *(_percent(by_age.get(str(age), {}).get("held_share")) for age in _AGES),
-            _percent(figures["all_ages"]["held_share"]),
+            f"{figures['established']} of {figures['facts']}",
+            *(_percent(by_age.get(str(age), {}).get("kept_share")) for age in _AGES),
+            _percent(figures["all_ages"]["kept_share"]),
             f"{figures['wrong_trajectories']} ({_percent(figures['wrong_share'])})",
             f"{figures['wrong_from_lost_fact']} ({_percent(figures['wrong_from_lost_share'])})",
         )
@@ -84,43 +90,45 @@ def _causes(groups: Sequence[Group]) -> Table:
     return table
 
 
-def _binned(
+Bounds = tuple[int, int | None]
+
+
+def _by_group(
     title: str,
     first_column: str,
     groups: Sequence[Group],
-    part: Callable[[Mapping[str, Any]], Mapping[str, Any]],
-    names: tuple[str, str],
+    cell: Callable[[Mapping[str, Any], Bounds], str],
 ) -> Table:
-    """One column per group: the share ``names[0]`` / ``names[1]`` and how many stand below."""
+    """A row for each bin of ages or rounds that holds something, a column for each group."""
     table = Table(title=title)
-    table.add_column(first_column, justify="right")
+    table.add_column(first_column, justify="right", no_wrap=True)
     for group in groups:
         table.add_column(group.label, justify="right")
-    for low, high in _BINS:
-        cells = []
-        for group in groups:
-            found = _within(part(group.figures), low, high)
-            above, below = (sum(one[name] for one in found) for name in names)
-            cells.append(f"{_percent(above / below)} of {below}" if below else "")
+    for bounds in _BINS:
+        cells = [cell(group.figures, bounds) for group in groups]
         if any(cells):
-            table.add_row(_bin_label(low, high), *cells)
+            table.add_row(_bin_label(*bounds), *cells)
     return table
 
 
-def _probabilities(groups: Sequence[Group]) -> Table:
-    table = Table(title="P_mem / P_full, means over scored memories")
-    table.add_column("round", justify="right")
-    for group in groups:
-        table.add_column(group.label, justify="right")
-    for low, high in _BINS:
-        cells = []
-        for group in groups:
-            found = _within(group.figures["probabilities_by_round"], low, high)
-            means = [_weighted(found, key) for key in ("p_mem", "p_full")]
-            cells.append(" / ".join(means) if found else "")
-        if any(cells):
-            table.add_row(_bin_label(low, high), *cells)
-    return table
+def _kept_cell(found: Sequence[Mapping[str, Any]]) -> str:
+    memories, held, made_up = (_total(found, key) for key in ("memories", "held", "made_up"))
+    if not memories:
+        return ""
+    return f"{100 * held / memories:.0f} + {100 * made_up / memories:.0f} % of {memories}"
+
+
+def _lost_cell(found: Sequence[Mapping[str, Any]]) -> str:
+    carried = _total(found, "carried")
+    return f"{_percent(_total(found, 'lost') / carried)} of {carried}" if carried else ""
+
+
+def _scored_cell(found: Sequence[Mapping[str, Any]]) -> str:
+    return " / ".join(_weighted(found, key) for key in ("p_mem", "p_full")) if found else ""
+
+
+def _total(found: Sequence[Mapping[str, Any]], key: str) -> int:
+    return sum(one[key] for one in found)
 
 
 def _within(part: Mapping[str, Any], low: int, high: int | None) -> list[Mapping[str, Any]]:
