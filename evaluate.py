@@ -1,4 +1,4 @@
-"""Evaluate a model with its memory alone and with its history: `python evaluate.py --help`."""
+"""Evaluate models with their memory alone and with their history: `python evaluate.py --help`."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import hydra
 from omegaconf import DictConfig
 
 from mempo.cli import command_line, friendly_errors, to_config
+from mempo.stopping import told_when_stopped
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="evaluate")
 @friendly_errors()
 def main(cfg: DictConfig) -> None:
-    """Evaluates ``evaluation.model_path`` on the held-out tasks."""
+    """Evaluates ``evaluation.model_path`` or ``evaluation.models`` on the held-out tasks."""
     config = to_config(cfg)
     from mempo.quiet import quiet_libraries
 
     quiet_libraries()
-    from mempo.standalone_evaluation import evaluate_model
+    from mempo.standalone_evaluation import evaluate_models
 
-    evaluate_model(config)
+    go_on = f"It goes on with the same command and run_dir={config.run_dir}"
+    with told_when_stopped(lambda: go_on):
+        evaluate_models(config)
     print(f"written to {config.run_dir}", flush=True)
 
 

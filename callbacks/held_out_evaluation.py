@@ -9,7 +9,8 @@ from typing import Any, cast
 import lightning.pytorch as pl
 
 from mempo.config import Config
-from mempo.evaluation import evaluate, flat_entry, print_table, wide_console
+from mempo.evaluation import evaluate, flat_entry
+from mempo.evaluation_tables import print_table, wide_console
 from mempo.progress import progress_bar
 from mempo.run_files import write_json
 

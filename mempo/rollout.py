@@ -106,21 +106,29 @@ class Rollout:
         seed_parts: tuple[object, ...] = (),
         epoch: int = 0,
         progress: Callable[[Progress], None] | None = None,
+        finished: Callable[[Trajectory], None] | None = None,
         stopped: Callable[[], bool] = lambda: False,
     ) -> list[Trajectory]:
         """``samples`` trajectories of every task, in the order (task, sample).
 
         Every request's seed comes from ``seed_parts`` (run seed, epoch, rank), the task's id, the
-        sample's number and the request's number within the trajectory. Any exception in the
-        engine, a tool or a reward is raised here, after the engine has been emptied, and so is
-        ``RolloutStopped`` once ``stopped`` says so, which is asked before every engine step.
+        sample's number and the request's number within the trajectory. ``finished`` is called with
+        each trajectory as it ends, while others still run. Any exception in the engine, a tool or a
+        reward is raised here, after the engine has been emptied, and so is ``RolloutStopped`` once
+        ``stopped`` says so, which is asked before every engine step.
         """
         agents = {
             f"{index}/{sample}": self._start_agent(task, sample, epoch, settings)
             for index, task in enumerate(tasks)
             for sample in range(samples)
         }
-        report = progress or (lambda tick: None)
+
+        def report(trajectory: Trajectory) -> None:
+            if finished is not None:
+                finished(trajectory)
+            if progress is not None:
+                progress(Progress(1, trajectory.policy_tokens))
+
         executor = ThreadPoolExecutor(self.tool_workers, thread_name_prefix="tool")
         try:
             self._run(agents, sampling, seed_parts, executor, report, stopped)
@@ -149,7 +157,7 @@ class Rollout:
         sampling: Sampling,
         seed_parts: tuple[object, ...],
         executor: ThreadPoolExecutor,
-        report: Callable[[Progress], None],
+        report: Callable[[Trajectory], None],
         stopped: Callable[[], bool],
     ) -> None:
         pending_tools: dict[Future[ToolResult], str] = {}
@@ -165,7 +173,7 @@ class Rollout:
                 self._submit(key, agent, request, sampling, seed_parts)
             else:
                 self._finish(agent.trajectory)
-                report(Progress(1, agent.trajectory.policy_tokens))
+                report(agent.trajectory)
 
         for key in agents:
             proceed(key)

@@ -48,9 +48,14 @@ def drop_from_epoch(path: Path, epoch: int) -> None:
     """
     if not path.exists():
         return
-    kept = [record for record in read_lines(path) if record["epoch"] < epoch]
+    write_lines(path, [record for record in read_lines(path) if record["epoch"] < epoch])
+
+
+def write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """Replaces the file by these records in one step: a killed run leaves the old file or the new
+    one."""
     temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text("".join(_line(record) for record in kept), encoding="utf-8")
+    temporary.write_text("".join(_line(record) for record in records), encoding="utf-8")
     temporary.replace(path)
 
 

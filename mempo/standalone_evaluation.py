@@ -1,72 +1,172 @@
-"""``evaluate.py``: a model folder, the held-out tasks, a table and ``evaluation.json``."""
+"""``evaluate.py``: models, context modes and numbers of objectives; tables, files and a picture.
+
+The models' engines run one after the other in this process. Every finished trajectory is on disk at
+once, and a call that was stopped goes on with what is missing (``mempo.evaluation_files``).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from mempo.config import Config, ConfigError
-from mempo.conversation import Conversation
-from mempo.data.tasks import load_task_sets
+from mempo.config import Config
+from mempo.data.tasks import load_heldout_tasks
 from mempo.engine import Engine
-from mempo.evaluation import evaluate, print_table, wide_console
-from mempo.models.loading import load_tokenizer
-from mempo.progress import progress_bar
+from mempo.evaluated_models import EvaluatedModel, evaluated_models
+from mempo.evaluation import collect_in_context, evaluation_entry, summary
+from mempo.evaluation_differences import paired_differences
+from mempo.evaluation_files import (
+    EVALUATION_FILE,
+    EvaluationFolder,
+    Key,
+    claimed,
+    evaluation_settings_record,
+)
+from mempo.evaluation_plots import draw_evaluation
+from mempo.evaluation_tables import print_evaluation, write_differences_csv, write_tasks_csv
+from mempo.generation import GenerationEngine
+from mempo.progress import ProgressBar, progress_bar
+from mempo.prompts import load_template
+from mempo.records import trajectory_record
+from mempo.retrieval.base import Retriever
 from mempo.rollout import Rollout
 from mempo.run_files import write_json
+from mempo.tools import ToolFailureError
+from mempo.trajectory import Task, Trajectory
+
+CSV_FILE = "evaluation.csv"
+DIFFERENCES_FILE = "differences.csv"
+PICTURE_FILE = "evaluation.png"
 
 
-def evaluate_model(config: Config) -> dict[str, Any]:
-    """Evaluates one model in every context mode of ``evaluation.contexts``.
+class ModelEngine(GenerationEngine, Protocol):
+    """An engine that holds one model until it is closed."""
 
-    ``evaluation.json`` holds one entry per model and context mode, named ``<model>/<context>``.
+    def close(self) -> None: ...
+
+
+StartEngine = Callable[[EvaluatedModel, Config], ModelEngine]
+
+
+def start_engine(model: EvaluatedModel, config: Config) -> ModelEngine:
+    """The real engine."""
+    return Engine(model.path, config.engine, config.model.dtype, model.conversation.end_ids)
+
+
+def evaluate_models(config: Config, start: StartEngine = start_engine) -> dict[str, Any]:
+    """Evaluates every model in every context mode, and writes what stands in docs/evaluation.md.
+
+    Returns what ``evaluation.json`` holds: an entry per model and context mode, named
+    ``<model>/<context>``. What is wrong with models, settings, tasks or the run folder is told
+    before the first engine starts.
     """
-    folder = model_folder(config.evaluation.model_path)
-    tokenizer = load_tokenizer(folder)
-    tasks = load_task_sets(config)
-    settings = config.evaluation
-    conversation = Conversation(tokenizer, config.model.system_prompt)
-    engine = Engine(folder, config.engine, config.model.dtype, conversation.end_ids)
-    try:
-        rollout = Rollout.from_config(config, engine, conversation, tasks.retrievers)
-        count = len(tasks.heldout)
-        count = count if settings.tasks is None else min(settings.tasks, count)
-        total = count * len(settings.contexts)
-        with progress_bar("evaluation", total, enabled=config.callbacks.progress_bars) as bar:
-            entries = evaluate(
-                rollout,
-                tasks.heldout,
-                settings,
-                config.rollout.max_observation_tokens,
-                config.seed,
-                progress=lambda tick: bar.advance(tick.trajectories_done, tick.tokens),
-            )
-    finally:
-        engine.close()
-    results = {f"{folder}/{context}": entry for context, entry in entries.items()}
-    write_json(Path(config.run_dir) / "evaluation.json", results)
-    print_table({Path(folder).name: entries}, wide_console())
-    return results
+    models = evaluated_models(config)
+    load_template(config.model.prompt_template)
+    sets = load_heldout_tasks(config)
+    if sets.skipped_rows:
+        print(f"{sets.skipped_rows} malformed rows were left out (data.skip_bad_rows)", flush=True)
+    tasks = {n: chosen[: config.evaluation.tasks] for n, chosen in sets.by_objectives.items()}
+    settings = evaluation_settings_record(config, {one.name: one.path for one in models}, tasks)
+    with claimed(Path(config.run_dir)):
+        folder = EvaluationFolder(Path(config.run_dir), settings)
+        _roll_out_missing(config, models, tasks, sets.retrievers, folder, start)
+        return _report(config, models, tasks, folder)
 
 
-def model_folder(path: str | None) -> str:
-    """A run folder stands for its ``model/``; anything else is a model folder or hub name.
+def _expected(config: Config, model: str, tasks: Mapping[int, Sequence[Task]]) -> list[Key]:
+    """One model's trajectories, in the order of modes, numbers of objectives and tasks."""
+    return [
+        (model, context, count, task.id)
+        for context in config.evaluation.contexts
+        for count, chosen in tasks.items()
+        for task in chosen
+    ]
 
-    Raises ``ConfigError`` when nothing was given, or a folder holds no model.
-    """
-    if path is None:
-        raise ConfigError(
-            "evaluation.model_path is empty: give a run folder, a Hugging Face folder or a hub name"
-        )
-    folder = Path(path).expanduser()
-    if not folder.exists():
-        if path.count("/") == 1 and not path.startswith((".", "~")):
-            return path
-        raise ConfigError(f"evaluation.model_path={path}: no such folder")
-    for candidate in (folder / "model", folder):
-        if (candidate / "config.json").is_file():
-            return str(candidate)
-    raise ConfigError(
-        f"evaluation.model_path={path}: neither it nor its model/ holds a config.json; give a "
-        "finished run's folder or a Hugging Face model folder"
+
+def _roll_out_missing(
+    config: Config,
+    models: Sequence[EvaluatedModel],
+    tasks: Mapping[int, Sequence[Task]],
+    retrievers: Mapping[str, Retriever],
+    folder: EvaluationFolder,
+    start: StartEngine,
+) -> None:
+    total = sum(len(_expected(config, model.name, tasks)) for model in models)
+    done = len(folder.records)
+    if done:
+        print(f"{done} of {total} trajectories are in {folder.folder} already", flush=True)
+    shown = config.callbacks.progress_bars
+    with progress_bar("evaluation", total, enabled=shown) as bar:
+        bar.advance(done)
+        for model in models:
+            if all(key in folder.records for key in _expected(config, model.name, tasks)):
+                continue
+            engine = start(model, config)
+            try:
+                rollout = Rollout.from_config(config, engine, model.conversation, retrievers)
+                for context in config.evaluation.contexts:
+                    _roll_out_mode(config, model.name, context, tasks, rollout, folder, bar)
+            except ToolFailureError:
+                folder.forget_tool_errors()
+                raise
+            finally:
+                engine.close()
+
+
+def _roll_out_mode(
+    config: Config,
+    model: str,
+    context: str,
+    tasks: Mapping[int, Sequence[Task]],
+    rollout: Rollout,
+    folder: EvaluationFolder,
+    bar: ProgressBar,
+) -> None:
+    """The missing trajectories of one model in one mode, those of all numbers of objectives at
+    once: a long one holds up nothing but the end of the mode."""
+    missing = [
+        task
+        for count, chosen in tasks.items()
+        for task in chosen
+        if (model, context, count, task.id) not in folder.records
+    ]
+
+    def keep(trajectory: Trajectory) -> None:
+        folder.add({"model": model, "context": context, **trajectory_record(trajectory)})
+
+    collect_in_context(
+        rollout,
+        missing,
+        config.evaluation,
+        context,
+        config.rollout.max_observation_tokens,
+        config.seed,
+        progress=lambda tick: bar.advance(tick.trajectories_done, tick.tokens),
+        finished=keep,
     )
+
+
+def _report(
+    config: Config,
+    models: Sequence[EvaluatedModel],
+    tasks: Mapping[int, Sequence[Task]],
+    folder: EvaluationFolder,
+) -> dict[str, Any]:
+    """Writes and prints everything from the folder's trajectories."""
+    order = [key for model in models for key in _expected(config, model.name, tasks)]
+    folder.sort(order)
+    samples, seed = config.evaluation.bootstrap_samples, config.seed
+    summaries: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for key in order:
+        summaries.setdefault(key[:2], []).append(summary(folder.records[key]))
+    entries = {name: evaluation_entry(rows, samples, seed) for name, rows in summaries.items()}
+    differences = paired_differences(summaries, samples, seed)
+    labels = {model.name: model.label for model in models}
+    results = {f"{model}/{context}": entry for (model, context), entry in entries.items()}
+    write_tasks_csv(folder.folder / CSV_FILE, summaries)
+    write_differences_csv(folder.folder / DIFFERENCES_FILE, differences)
+    draw_evaluation(folder.folder / PICTURE_FILE, entries, labels)
+    write_json(folder.folder / EVALUATION_FILE, results)
+    print_evaluation(entries, differences, labels)
+    return results

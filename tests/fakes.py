@@ -137,3 +137,38 @@ class SlowRetriever(FakeRetriever):
         if query == "slow" and not self.release.wait(timeout=20):
             self.timed_out = True
         return super().search(query, top_k)
+
+
+class AnsweringEngine(ScriptedEngine):
+    """Says what ``answer`` makes of each request's prompt text. ``stop_after`` that many finished
+    requests it raises ``error``, as if the call was stopped there."""
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        answer: Callable[[str], str],
+        stop_after: int | None = None,
+        error: BaseException | None = None,
+    ) -> None:
+        super().__init__(conversation, [])
+        self.closed = 0
+        self._answer = answer
+        self._left = stop_after
+        self._error = error or KeyboardInterrupt()
+
+    def submit(
+        self, key: str, prompt_ids: list[int], max_tokens: int, seed: int, sampling: Sampling
+    ) -> None:
+        self._scripts = [self._answer(self._conversation.decode(prompt_ids))]
+        self._counts.pop(key, None)
+        super().submit(key, prompt_ids, max_tokens, seed, sampling)
+
+    def step(self) -> list[Generation]:
+        if self._left == 0:
+            raise self._error
+        if self._left is not None:
+            self._left -= 1
+        return super().step()
+
+    def close(self) -> None:
+        self.closed += 1

@@ -20,15 +20,16 @@ import pytest
 
 from mempo.data.world import Fact
 from mempo.errors import MempoError
+from mempo.facts import FactState, fact_histories, is_held, world_chains
 from mempo.inspect import document, server
 from mempo.inspect.__main__ import main
 from mempo.inspect.curves import PANELS, Panel, draw_charts, metric_rows, panel_series, running_mean
 from mempo.inspect.differences import memory_difference
 from mempo.inspect.document import evaluation_rows, page_bytes, page_script, render_page
-from mempo.inspect.facts import FactState, fact_histories, is_held, world_chains
-from mempo.inspect.reading import RoundLine, TrajectoryLine, read_run, run_version
+from mempo.inspect.reading import read_run, run_version
 from mempo.inspect.selection import by_importance, within
 from mempo.inspect.views import Limits, Table, span_views, trajectory_view, trajectory_views
+from mempo.trajectory_lines import RoundLine, TrajectoryLine
 
 NODE = shutil.which("node")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -223,6 +224,8 @@ def test_facts_by_round_and_where_they_were_lost() -> None:
     assert [s.value for s in author.states] == ["unseen", "unseen", "held", "spent", "lost"]
     assert [s.value for s in employer.states] == ["unseen", "unseen", "unseen", "held", "lost"]
     assert (mayor.lost_in, author.lost_in, employer.lost_in) == ((4,), (5,), (5,))
+    # Told in rounds 1 and 2; no tool tells the third, the memory of round 4 says it.
+    assert (mayor.found_at, author.found_at, employer.found_at) == (0, 1, 3)
     assert mayor.named == (False, False, False, True, False)
     assert author.named == (False, False, False, True, True)
     assert employer.named == (False, False, False, False, True)
@@ -235,6 +238,7 @@ def test_a_fact_that_a_tool_told_and_no_memory_said() -> None:
     states = [one.states for one in fact_histories(line)]
     assert states[0] == (FactState.UNSEEN, FactState.TOLD)
     assert states[1] == states[2] == (FactState.UNSEEN, FactState.UNSEEN)
+    assert [one.found_at for one in fact_histories(line)] == [0, None, None]
 
 
 def test_a_round_without_memory_holds_nothing() -> None:

@@ -23,10 +23,24 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
+@pytest.fixture(scope="module")
+def evaluated_alone(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict:
+    """The evaluation before training, of one process."""
+    folder = tmp_path_factory.mktemp("alone")
+    settings = ["experiment=debug", f"cache_dir={cache}", "trainer.max_epochs=1"]
+    run_program("train.py", *settings, f"run_dir={folder}")
+    return evaluated(folder)
+
+
+def evaluated(run: Path) -> dict:
+    return json.loads((run / "evaluation.json").read_text())["before"]
+
+
 def test_lightning_20404_two_uneven_processes_use_every_trajectory_once_and_stay_equal(
-    cache: Path, tmp_path: Path
+    evaluated_alone: dict, cache: Path, tmp_path: Path
 ) -> None:
     run_program("tests/two_process_run.py", str(tmp_path), str(cache))
+    assert evaluated(tmp_path) == evaluated_alone
     trajectories = read_lines(tmp_path / "trajectories.jsonl")
     assert len(trajectories) == 2 * 3 * 4  # epochs, tasks, group
     keys = Counter((line["epoch"], line["task"], line["sample"]) for line in trajectories)
@@ -44,34 +58,29 @@ def test_lightning_20404_two_uneven_processes_use_every_trajectory_once_and_stay
     assert any(not torch.equal(before[name], after[name]) for name in before)
 
 
-def test_two_processes_share_an_engine(cache: Path, tmp_path: Path) -> None:
+def test_two_processes_share_an_engine(evaluated_alone: dict, cache: Path, tmp_path: Path) -> None:
     """Started by torchrun, for which Lightning starts no process itself."""
-    settings = ["experiment=debug", f"cache_dir={cache}"]
-    run_program("train.py", *settings, f"run_dir={tmp_path}/alone", "trainer.max_epochs=1")
     run_program(
         "-m",
         "torch.distributed.run",
         "--standalone",
         "--nproc-per-node=2",
         "train.py",
-        *settings,
+        "experiment=debug",
+        f"cache_dir={cache}",
         "trainer=ddp",
         "trainer.accelerator=cpu",
         "trainer.devices=2",
         "engine.tensor_parallel=2",
-        f"run_dir={tmp_path}/shared",
+        f"run_dir={tmp_path}",
     )
-    before, alone = (
-        json.loads((tmp_path / name / "evaluation.json").read_text())["before"]
-        for name in ("shared", "alone")
-    )
-    assert before == alone
-    metrics = read_lines(tmp_path / "shared" / "metrics.jsonl")
+    assert evaluated(tmp_path) == evaluated_alone
+    metrics = read_lines(tmp_path / "metrics.jsonl")
     # Half of every weight is in each process; the samples are those of the trainer's whole weights,
     # before and after an update.
     assert [line["epoch"] for line in metrics] == [0, 1]
     assert all(line["engine/mismatch_max"] < 1e-3 for line in metrics)
-    trajectories = read_lines(tmp_path / "shared" / "trajectories.jsonl")
+    trajectories = read_lines(tmp_path / "trajectories.jsonl")
     keys = Counter((line["epoch"], line["task"], line["sample"]) for line in trajectories)
     assert len(keys) == 16
     assert set(keys.values()) == {1}

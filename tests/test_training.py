@@ -13,6 +13,8 @@ import pytest
 import torch
 from programs import ROOT, read_lines, run_program, wait_for_epoch
 
+from mempo.forgetting.__main__ import main as forgetting
+
 pytestmark = pytest.mark.slow
 
 
@@ -73,20 +75,44 @@ def test_the_trained_model_opens_with_transformers(run: tuple[Path, str]) -> Non
 def test_torchtitan_3602_two_evaluations_give_one_table(
     run: tuple[Path, str], cache: Path, tmp_path: Path
 ) -> None:
+    """One model alone, then two models after each other in one process, then that call gone on
+    with as if it had been killed: each time the figures that training gave."""
     folder, _ = run
-    tables = []
-    for name in ("one", "two"):
-        run_program(
-            "evaluate.py",
-            "experiment=debug",
-            f"evaluation.model_path={folder}",
-            f"run_dir={tmp_path / name}",
-            f"cache_dir={cache}",
-        )
-        tables.append(json.loads((tmp_path / name / "evaluation.json").read_text()))
-    assert tables[0] == tables[1]
-    after = json.loads((folder / "evaluation.json").read_text())["after"]["contexts"]
-    assert tables[0] == {f"{folder}/model/{context}": entry for context, entry in after.items()}
+    (start,) = cache.glob("sft-*")
+    trained = json.loads((folder / "evaluation.json").read_text())
+    settings = ["experiment=debug", f"cache_dir={cache}"]
+    one, two = tmp_path / "one", tmp_path / "two"
+    run_program("evaluate.py", *settings, f"evaluation.model_path={folder}", f"run_dir={one}")
+    after = trained["after"]["contexts"]
+    assert json.loads((one / "evaluation.json").read_text()) == {
+        f"{folder}/model/{context}": entry for context, entry in after.items()
+    }
+    both = [*settings, f"evaluation.models={{rl: {folder}, sft: {start}}}", f"run_dir={two}"]
+    output = run_program("evaluate.py", *both)
+    assert "Paired differences on the same tasks" in output
+    assert output.rstrip().endswith(f"written to {two}")
+    assert json.loads((two / "evaluation.json").read_text()) == {
+        f"{name}/{context}": entry
+        for name, stage in (("rl", "after"), ("sft", "before"))
+        for context, entry in trained[stage]["contexts"].items()
+    }
+    names = ("evaluation.json", "evaluation.csv", "differences.csv", "trajectories.jsonl")
+    whole = {name: (two / name).read_bytes() for name in names}
+    lines = whole["trajectories.jsonl"].splitlines(keepends=True)
+    assert len(lines) == 2 * 2 * 4  # models, contexts, tasks
+    (two / "trajectories.jsonl").write_bytes(b"".join(lines[:10]) + lines[10][:50])
+    (two / "evaluation.json").unlink()
+    assert f"10 of 16 trajectories are in {two} already" in run_program("evaluate.py", *both)
+    assert {name: (two / name).read_bytes() for name in names} == whole
+    forgetting([str(two)])
+    groups = json.loads((two / "forgetting.json").read_text())["groups"]
+    assert [(one["model"], one["context"]) for one in groups] == [
+        ("rl", "memory"),
+        ("rl", "full"),
+        ("sft", "memory"),
+        ("sft", "full"),
+    ]
+    assert {one["trajectories"] for one in groups} == {4}
 
 
 def test_lightning_9502_lightning_21492_a_resumed_run_equals_one_that_was_not_broken_off(

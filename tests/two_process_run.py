@@ -41,7 +41,6 @@ def main(run_dir: str, cache_dir: str) -> None:
             "trainer.devices=2",
             "rollout.tasks_per_epoch=3",
             "optimizer.micro_batch_tokens=512",
-            "evaluation.enabled=false",
             f"cache_dir={cache_dir}",
         ],
         run_dir=run_dir,

@@ -9,14 +9,17 @@ from mempo.data.rows import DataError
 from mempo.trajectory import Task
 
 
-def compose_objectives(tasks: Sequence[Task], n: int, seed: int) -> list[Task]:
+def compose_objectives(
+    tasks: Sequence[Task], n: int, seed: int, setting: str = "data.objectives"
+) -> list[Task]:
     """Tasks of ``n`` objectives each, from rows of one objective.
 
     The rows are shuffled with ``seed``, and each is used at most once; the last
     ``len(tasks) % n`` rows of the shuffle are left over and dropped. ``metadata["rows"]`` holds
     the ids of the rows used and ``metadata["rows_dropped"]`` how many were left over. ``n`` = 1
-    keeps tasks, ids and order. Raises ``DataError`` when there are fewer than ``n`` rows, and
-    ``ValueError`` for rows with several objectives or of different corpora.
+    keeps tasks, ids and order. Raises ``DataError``, which calls the number ``setting``, when there
+    are fewer than ``n`` rows, and ``ValueError`` for rows with several objectives or of different
+    corpora.
     """
     if n < 1:
         raise ValueError(f"n={n}: a task needs at least one objective")
@@ -26,8 +29,8 @@ def compose_objectives(tasks: Sequence[Task], n: int, seed: int) -> list[Task]:
         raise ValueError("rows that search different corpora cannot be composed into one task")
     if len(tasks) < n:
         raise DataError(
-            f"data.objectives={n} needs at least {n} questions and there are {len(tasks)}: lower "
-            "it, or give more questions"
+            f"{setting}={n} needs at least {n} questions and there are {len(tasks)}: lower it, or "
+            "give more questions"
         )
     order = list(range(len(tasks)))
     if n > 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, Literal
 
 from mempo.config import Config, ConfigError, DataConfig, require_path
 from mempo.data.compose import compose_objectives
@@ -30,9 +31,44 @@ class TaskSets:
     skipped_rows: int = 0
 
 
+@dataclass(frozen=True)
+class HeldOutTasks:
+    """What ``evaluate.py`` needs: the held-out tasks of each number of objectives, and a retriever
+    for every ``Task.corpus``. ``skipped_rows`` as in ``TaskSets``."""
+
+    by_objectives: Mapping[int, list[Task]]
+    retrievers: Mapping[str, Retriever]
+    skipped_rows: int = 0
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of the configured files, as tasks of one objective each, and what they search."""
+
+    train: list[Task]
+    heldout: list[Task]
+    retriever: Retriever
+    skipped: int
+
+
 def load_task_sets(config: Config) -> TaskSets:
     """Builds the task sets. Raises ``DataError`` or ``ConfigError`` that say what to change."""
-    sets = _world(config) if config.data.format == "world" else _files(config)
+    data = config.data
+    if data.format == "world":
+        train, heldout = (_world_tasks(config, split, [data.objectives]) for split in _SPLITS)
+        sets = TaskSets(
+            train.by_objectives[data.objectives],
+            heldout.by_objectives[data.objectives],
+            {**train.retrievers, **heldout.retrievers},
+        )
+    else:
+        rows = _read_files(config)
+        sets = TaskSets(
+            _compose(rows.train, data, data.objectives),
+            _compose(rows.heldout, data, data.objectives),
+            {data.format: rows.retriever},
+            rows.skipped,
+        )
     count = config.rollout.tasks_per_epoch
     if count > len(sets.train):
         raise ConfigError(
@@ -42,22 +78,47 @@ def load_task_sets(config: Config) -> TaskSets:
     return sets
 
 
-def _world(config: Config) -> TaskSets:
-    data, world = config.data, config.data.world
-    tasks: dict[str, list[Task]] = {}
-    retrievers: dict[str, Retriever] = {}
-    for split, count in (("train", world.train_tasks), ("heldout", world.heldout_tasks)):
-        generated = generate_world(world.seed, world.passages, split, world.page_fact_share)
-        tasks[split] = generated.tasks(
-            count, data.objectives, world.min_hops, world.max_hops, data.seed
-        )
-        retrievers[generated.corpus] = RankBm25Retriever(
-            generated.documents, config.retriever.title_weight
-        )
-    return TaskSets(tasks["train"], tasks["heldout"], retrievers)
+def load_heldout_tasks(config: Config) -> HeldOutTasks:
+    """The held-out tasks of every number of ``evaluation.objectives``: those of ``load_task_sets``
+    with ``data.objectives`` set to it, from rows that are read once.
+
+    Raises ``DataError`` or ``ConfigError`` that say what to change.
+    """
+    data, setting = config.data, "evaluation.objectives"
+    counts = config.evaluation.objectives
+    if counts is None:
+        counts, setting = (data.objectives,), "data.objectives"
+    if data.format == "world":
+        return _world_tasks(config, "heldout", counts)
+    rows = _read_files(config)
+    return HeldOutTasks(
+        {count: _compose(rows.heldout, data, count, setting) for count in counts},
+        {data.format: rows.retriever},
+        rows.skipped,
+    )
 
 
-def _files(config: Config) -> TaskSets:
+_SPLITS: Final[tuple[Literal["train", "heldout"], ...]] = ("train", "heldout")
+
+
+def _world_tasks(
+    config: Config, split: Literal["train", "heldout"], counts: Sequence[int]
+) -> HeldOutTasks:
+    """One world's tasks of each number of objectives."""
+    world = config.data.world
+    generated = generate_world(world.seed, world.passages, split, world.page_fact_share)
+    size = world.train_tasks if split == "train" else world.heldout_tasks
+    retriever = RankBm25Retriever(generated.documents, config.retriever.title_weight)
+    return HeldOutTasks(
+        {
+            count: generated.tasks(size, count, world.min_hops, world.max_hops, config.data.seed)
+            for count in counts
+        },
+        {generated.corpus: retriever},
+    )
+
+
+def _read_files(config: Config) -> _Rows:
     data = config.data
     # The corpus first: where it is a file of its own, a fault in it is told before questions load.
     retriever: Retriever | None = None
@@ -94,12 +155,7 @@ def _files(config: Config) -> TaskSets:
                 "data.corpus=<file.jsonl>, the passages to search"
             )
         retriever = build_retriever(config.retriever, passages)
-    return TaskSets(
-        _compose(train, data),
-        _compose(heldout, data),
-        {data.format: retriever},
-        sum(one.skipped for one in loaded),
-    )
+    return _Rows(train, heldout, retriever, sum(one.skipped for one in loaded))
 
 
 def _questions(data: DataConfig) -> str:
@@ -129,20 +185,21 @@ def _read(data: DataConfig, source: str, setting: str, split: str, with_passages
     )
 
 
-def _compose(rows: Sequence[Task], data: DataConfig) -> list[Task]:
-    """``data.objectives`` rows a task; with ``data.fanoutqa=siblings`` rows of one question."""
+def _compose(
+    rows: Sequence[Task], data: DataConfig, count: int, setting: str = "data.objectives"
+) -> list[Task]:
+    """``count`` rows a task; with ``data.fanoutqa=siblings`` rows of one question. ``setting`` is
+    what errors call the count."""
     if data.format != "fanoutqa" or data.fanoutqa != "siblings":
-        return compose_objectives(rows, data.objectives, data.seed)
+        return compose_objectives(rows, count, data.seed, setting)
     families: dict[str, list[Task]] = {}
     for row in rows:
         families.setdefault(row.metadata["parent"], []).append(row)
-    large = [family for family in families.values() if len(family) >= data.objectives]
+    large = [family for family in families.values() if len(family) >= count]
     if not large:
         raise DataError(
-            f"data.objectives={data.objectives}, but no question has that many sub-questions; the "
-            f"most is {max(map(len, families.values()), default=0)}: lower it, or set "
+            f"{setting}={count}, but no question has that many sub-questions; the most is "
+            f"{max(map(len, families.values()), default=0)}: lower it, or set "
             "data.fanoutqa=subquestions"
         )
-    return [
-        task for family in large for task in compose_objectives(family, data.objectives, data.seed)
-    ]
+    return [task for family in large for task in compose_objectives(family, count, data.seed)]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -16,66 +15,19 @@ from pydantic.dataclasses import dataclass
 from yaml import YAMLError
 
 from mempo.errors import MempoError
-from mempo.run_files import read_lines
+from mempo.trajectory_lines import (
+    TRAJECTORIES_FILE,
+    TrajectoryLine,
+    first_error,
+    read_checked_lines,
+    read_trajectories,
+)
 
 METRICS_FILE = "metrics.jsonl"
-TRAJECTORIES_FILE = "trajectories.jsonl"
 EVALUATION_FILE = "evaluation.json"
 CONFIG_FILE = ".hydra/config.yaml"
 
 _CHECKED = ConfigDict(extra="ignore", allow_inf_nan=False)
-_Record = TypeVar("_Record")
-
-
-@dataclass(frozen=True, slots=True, config=_CHECKED)
-class RoundLine:
-    """A round of ``trajectories.jsonl``; ``None`` is what was never computed."""
-
-    number: int
-    text: str
-    mem: str | None = None
-    action: str | None = None
-    argument: str | None = None
-    observation: str | None = None
-    tool_failed: bool = False
-    broken_rules: list[int] = field(default_factory=list)
-    memory_tokens: int = 0
-    p_full: float | None = None
-    p_mem: float | None = None
-    memory_reward: float | None = None
-    memory_advantage: float | None = None
-
-
-@dataclass(frozen=True, slots=True, config=_CHECKED)
-class TrajectoryLine:
-    """A line of ``trajectories.jsonl`` (``mempo.records.trajectory_record``)."""
-
-    epoch: int
-    task: str
-    sample: int
-    rounds: list[RoundLine]
-    source: str = ""
-    question: str = ""
-    golds: list[list[str]] = field(default_factory=list)
-    metadata: dict[str, Any] = field(default_factory=dict)
-    ending: str | None = None
-    answer: str | None = None
-    format_valid: bool | None = None
-    metrics: dict[str, float] = field(default_factory=dict)
-    reward: float | None = None
-    outcome_advantage: float | None = None
-    total_tokens: int = 0
-    peak_tokens: int = 0
-    policy_tokens: int = 0
-    tool_calls: int = 0
-    tool_failures: int = 0
-    tool_errors: int = 0
-
-    @property
-    def memory_reward(self) -> float | None:
-        """Mean memory reward of the scored rounds, ``None`` without any."""
-        rewards = [one.memory_reward for one in self.rounds if one.memory_reward is not None]
-        return sum(rewards) / len(rewards) if rewards else None
 
 
 @dataclass(frozen=True, config=_CHECKED)
@@ -125,8 +77,14 @@ def read_run(folder: Path, *, waiting: bool = False) -> Run:
         )
     return Run(
         folder=folder,
-        metrics=_read_records(folder / METRICS_FILE, _METRICS),
-        trajectories=_read_records(folder / TRAJECTORIES_FILE, _TRAJECTORY),
+        metrics=(
+            []
+            if METRICS_FILE in missing
+            else read_checked_lines(folder / METRICS_FILE, _METRICS, _finite)
+        ),
+        trajectories=(
+            [] if TRAJECTORIES_FILE in missing else read_trajectories(folder / TRAJECTORIES_FILE)
+        ),
         evaluation=_read_evaluation(folder / EVALUATION_FILE),
         settings=_read_settings(folder / CONFIG_FILE),
         missing=missing,
@@ -146,40 +104,15 @@ def run_version(folder: Path) -> str:
     return "-".join(parts)
 
 
-def _finite(record: dict[str, float]) -> dict[str, float]:
+def _finite(record: dict[str, float]) -> None:
     if "epoch" not in record:
         raise ValueError("there is no epoch")
     for key, value in record.items():
         if not math.isfinite(value):
             raise ValueError(f"{key} is {value}")
-    return record
 
 
 _METRICS = TypeAdapter(dict[str, float])
-_TRAJECTORY = TypeAdapter(TrajectoryLine)
-
-
-def _read_records(path: Path, kind: TypeAdapter[_Record]) -> list[_Record]:
-    if not path.is_file():
-        return []
-    records: list[_Record] = []
-    for number, line in enumerate(read_lines(path), start=1):
-        try:
-            record = kind.validate_python(line)
-            if isinstance(record, dict):
-                _finite(record)
-        except ValidationError as error:
-            raise MempoError(f"{path}, line {number}: {_first_error(error)}") from None
-        except ValueError as error:
-            raise MempoError(f"{path}, line {number}: {error}") from None
-        records.append(record)
-    return records
-
-
-def _first_error(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    where = ".".join(map(str, first["loc"])) or "the line"
-    return f"{where}: {first['msg']}"
 
 
 def _read_evaluation(path: Path) -> dict[str, Any]:
@@ -208,6 +141,6 @@ def _read_settings(path: Path) -> Settings:
             **{key: value for key, value in found.items() if value is not None}, known=True
         )
     except ValidationError as error:
-        raise MempoError(f"{path}: {_first_error(error)}") from None
+        raise MempoError(f"{path}: {first_error(error)}") from None
     except (YAMLError, OmegaConfBaseException) as error:
         raise MempoError(f"{path}: {str(error).splitlines()[0]}") from None

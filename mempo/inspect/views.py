@@ -16,11 +16,12 @@ from typing import Any, Final
 
 from mempo.data.relations import RELATION
 from mempo.errors import MempoError
+from mempo.facts import FactHistory, FactState, fact_histories
 from mempo.inspect.differences import memory_difference
-from mempo.inspect.facts import FactHistory, FactState, fact_histories
-from mempo.inspect.reading import TRAJECTORIES_FILE, RoundLine, Run, TrajectoryLine
+from mempo.inspect.reading import Run
 from mempo.inspect.selection import by_importance, within
 from mempo.protocol import MEMORY_TAG, parse_round
+from mempo.trajectory_lines import TRAJECTORIES_FILE, RoundLine, TrajectoryLine
 
 FACT_CODES: Final = {
     FactState.HELD: "h",

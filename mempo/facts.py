@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from mempo.data.relations import RELATION
 from mempo.data.world import Fact
-from mempo.inspect.reading import RoundLine, TrajectoryLine
+from mempo.trajectory_lines import RoundLine, TrajectoryLine
 
 _SENTENCE_END: Final = re.compile(r"[.;!?]+(?:\s+|$)|\n+")
 
@@ -42,14 +42,17 @@ class FactHistory:
     """One fact over the rounds of a trajectory.
 
     ``states`` has an entry for each round. ``named[i]`` tells that the memory of round i names the
-    object without saying the fact. ``lost_in`` holds the numbers of the rounds whose memory lost
-    it; there are several when it was written down again in between.
+    object without saying the fact. ``found_at`` is the position of the round in which it was
+    established: a tool told it there, or the memory said it (``None``: neither ever). ``lost_in``
+    holds the numbers of the rounds whose memory lost it; there are several when it was written down
+    again in between.
     """
 
     objective: int
     fact: Fact
     states: tuple[FactState, ...]
     named: tuple[bool, ...]
+    found_at: int | None
     lost_in: tuple[int, ...]
 
 
@@ -102,6 +105,7 @@ def _history(
     own, *later = held
     states: list[FactState] = []
     lost_in: list[int] = []
+    found_at: int | None = None
     written = told = False
     for index, one in enumerate(rounds):
         if own[index]:
@@ -116,11 +120,13 @@ def _history(
         states.append(state)
         written = written or own[index]
         told = told or fact.is_told_in(_plain(one.observation))
+        if found_at is None and (written or told):
+            found_at = index
     named = tuple(
         not is_own and is_named(fact.object, one.mem or "")
         for one, is_own in zip(rounds, own, strict=True)
     )
-    return FactHistory(objective, fact, tuple(states), named, tuple(lost_in))
+    return FactHistory(objective, fact, tuple(states), named, found_at, tuple(lost_in))
 
 
 def _held_by_round(fact: Fact, rounds: Sequence[RoundLine]) -> list[bool]:

@@ -1,0 +1,117 @@
+"""From a trajectories file to the figures of each of its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from mempo.errors import MempoError
+from mempo.facts import world_chains
+from mempo.forgetting.figures import forgetting_figures
+from mempo.labels import short_labels
+from mempo.trajectory_lines import TRAJECTORIES_FILE, TrajectoryLine, read_trajectories
+
+DETAILED_GROUPS: Final = 6
+"""So many groups are shown by age and by round; a run has an epoch for each line of the summary."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Trajectories of one model, context mode and epoch (as in the file, from 0; ``None``: of all
+    epochs). Model and context are empty in files of ``train.py``."""
+
+    model: str
+    context: str
+    epoch: int | None
+    label: str
+    figures: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Report:
+    """``others`` counts the lines whose tasks are not the generated world's."""
+
+    groups: tuple[Group, ...]
+    others: int
+
+    def as_json(self) -> dict[str, Any]:
+        """What ``forgetting.json`` holds."""
+        return {
+            "other_trajectories": self.others,
+            "groups": [
+                {"model": g.model, "context": g.context, "epoch": g.epoch, **g.figures}
+                for g in self.groups
+            ],
+        }
+
+    def detailed(self) -> list[Group]:
+        """At most ``DETAILED_GROUPS``, from the first to the last at even distances."""
+        groups = [group for group in self.groups if group.epoch is not None]
+        if len(groups) <= DETAILED_GROUPS:
+            return groups
+        last = len(groups) - 1
+        steps = [round(i * last / (DETAILED_GROUPS - 1)) for i in range(DETAILED_GROUPS)]
+        return [groups[index] for index in steps]
+
+
+def trajectories_file(path: Path) -> Path:
+    """The file itself, or the one of a run folder. Raises ``MempoError`` when there is none."""
+    found = path / TRAJECTORIES_FILE if path.is_dir() else path
+    if not found.is_file():
+        raise MempoError(
+            f"{found}: no such file; name a run folder that train.py or evaluate.py wrote, or a "
+            "trajectories file"
+        )
+    return found
+
+
+def read_report(file: Path) -> Report:
+    """Reads a trajectories file. Raises ``MempoError`` for a line that cannot be read, and when no
+    line is of a task of the generated world."""
+    lines = read_trajectories(file)
+    groups: dict[tuple[str, str, int], list[TrajectoryLine]] = {}
+    for number, line in enumerate(lines, start=1):
+        try:
+            chains = world_chains(line.metadata)
+        except ValueError as error:
+            raise MempoError(f"{file}, line {number}: {error}") from None
+        if not chains:
+            continue
+        if len(chains) != len(line.golds):
+            raise MempoError(
+                f"{file}, line {number}: metadata.chains: {len(chains)} chains for "
+                f"{len(line.golds)} gold answers"
+            )
+        groups.setdefault((line.model, line.context, line.epoch), []).append(line)
+    if not groups:
+        raise MempoError(
+            f"{file}: none of its {len(lines)} trajectories is of a task of the generated world "
+            "(data=world), where the chain of facts is known"
+        )
+    others = len(lines) - sum(len(one) for one in groups.values())
+    return Report(tuple(_groups(groups)), others)
+
+
+def _groups(found: dict[tuple[str, str, int], list[TrajectoryLine]]) -> Iterable[Group]:
+    """Each model, mode and epoch, and all epochs of a model and mode where there are several."""
+    models = list(dict.fromkeys(model for model, _, _ in found))
+    labels = dict(zip(models, short_labels(models), strict=True))
+    epochs: dict[tuple[str, str], list[int]] = {}
+    for model, context, epoch in found:
+        epochs.setdefault((model, context), []).append(epoch)
+    for (model, context), own in epochs.items():
+        named = [part for part in (labels[model], context) if part]
+        for epoch in sorted(own):
+            parts = [*named, f"epoch {epoch + 1}"] if len(own) > 1 else named
+            figures = forgetting_figures(found[model, context, epoch])
+            yield Group(model, context, epoch, _label(parts), figures)
+        if len(own) > 1:
+            lines = [line for epoch in sorted(own) for line in found[model, context, epoch]]
+            figures = forgetting_figures(lines)
+            yield Group(model, context, None, _label([*named, "all epochs"]), figures)
+
+
+def _label(parts: Sequence[str]) -> str:
+    return ", ".join(parts) or "all"
