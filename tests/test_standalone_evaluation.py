@@ -272,7 +272,6 @@ def test_torchtitan_3602_a_stopped_call_goes_on_and_ends_the_same(
         run(folder, overrides, stopped)
     assert len((folder / "trajectories.jsonl").read_text().splitlines()) == 5
     assert [engine.closed for engine in stopped.started] == [1]
-    assert f"run_dir={folder}" in capsys.readouterr().out
     with (folder / "trajectories.jsonl").open("a") as file:
         file.write('{"model": "good", "cont')  # killed while it wrote
     resumed = Engines(stop_after=22)
