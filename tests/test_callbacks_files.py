@@ -61,6 +61,7 @@ def stub(epoch: int = 0, *, main_process: bool = True) -> Any:
         global_step=3 * (epoch + 1),
         max_epochs=10,
         is_global_zero=main_process,
+        global_rank=0 if main_process else 1,
         loggers=[RecordingLogger()],
         datamodule=SimpleNamespace(
             trajectories=trajectories(epoch),

@@ -46,13 +46,20 @@ def read_history(run: Path) -> list[dict[str, Any]]:
         record = Record()
         record.ParseFromString(raw)
         if record.WhichOneof("record_type") == "history":
-            entries.append(
-                {
-                    item.key or ".".join(item.nested_key): json.loads(item.value_json)
-                    for item in record.history.item
-                }
-            )
+            entries.append(_entry(record.history.item))
     return entries
+
+
+def _entry(items: Any) -> dict[str, Any]:
+    """Values of one name, such as the bins of a histogram, stand in several items."""
+    entry: dict[str, Any] = {}
+    for item in items:
+        *outer, last = [item.key] if item.key else item.nested_key
+        place = entry
+        for name in outer:
+            place = place.setdefault(name, {})
+        place[last] = json.loads(item.value_json)
+    return entry
 
 
 def read_table(run: Path, entry: dict[str, Any]) -> dict[str, Any]:
