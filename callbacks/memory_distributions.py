@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 import lightning.pytorch as pl
-from lightning.pytorch.loggers import WandbLogger
+import numpy as np
 
+from mempo.epoch_metrics import P_FULL, P_MEM, REWARD, scored_values
 from mempo.epoch_record import epoch_source
 from mempo.gather import gather_to_main
+from mempo.loggers import log_to_wandb, wandb_loggers
 from mempo.trajectory import Trajectory
+
+BINS: Final = 40
+RANGES: Final = {REWARD: (-1.0, 1.0), P_MEM: (0.0, 1.0), P_FULL: (0.0, 1.0)}
+"""The same edges in every epoch, so that wandb's picture over time compares like with like."""
 
 
 class MemoryDistributionsCallback(pl.Callback):
-    """Logs ``memory_distributions/{reward,p_mem,p_full}_round_<k>`` to wandb, online or offline.
+    """Logs ``{memory_reward,p_mem,p_full}_histograms/round_<k>`` to wandb, online or offline.
 
-    Does nothing without a ``WandbLogger``.
+    Does nothing without a ``WandbLogger``. The quantiles of the same values are part of the epoch's
+    record (``mempo/epoch_metrics.py``).
     """
 
     def __init__(self, log_every_epochs: int = 1) -> None:
@@ -27,40 +35,31 @@ class MemoryDistributionsCallback(pl.Callback):
         if (trainer.current_epoch + 1) % self.log_every_epochs:
             return
         parts = gather_to_main(values_by_round(epoch_source(trainer).trajectories))
-        loggers = [one for one in trainer.loggers if isinstance(one, WandbLogger)]
-        if parts is None or not loggers:
-            return
-        merged: dict[str, list[float]] = defaultdict(list)
-        for part in parts:
-            for key, values in part.items():
-                merged[key].extend(values)
-        if merged:
-            _log(loggers, merged, trainer)
+        if parts is not None and wandb_loggers(trainer):
+            log_to_wandb(trainer, histograms(parts))
 
 
-def values_by_round(trajectories: Iterable[Trajectory]) -> dict[str, list[float]]:
+def values_by_round(trajectories: Iterable[Trajectory]) -> dict[tuple[str, int], list[float]]:
     """The values of all scored rounds, by quantity and round number."""
-    values: dict[str, list[float]] = defaultdict(list)
+    values: dict[tuple[str, int], list[float]] = defaultdict(list)
     for trajectory in trajectories:
         for one in trajectory.scored_rounds():
-            for name, value in (
-                ("reward", one.memory_reward),
-                ("p_mem", one.p_mem),
-                ("p_full", one.p_full),
-            ):
-                if value is not None:
-                    values[f"memory_distributions/{name}_round_{one.number}"].append(value)
+            for quantity, value in scored_values(one):
+                values[quantity, one.number].append(value)
     return dict(values)
 
 
-def _log(loggers: list[WandbLogger], values: dict[str, list[float]], trainer: pl.Trainer) -> None:
+def histograms(parts: Iterable[Mapping[tuple[str, int], list[float]]]) -> dict[str, object]:
+    """A ``wandb.Histogram`` over the values of all processes for each key."""
     import wandb  # only where it is used: importing it takes a second
 
-    entry: dict[str, object] = {
-        "epoch": trainer.current_epoch,
-        "trainer/global_step": trainer.global_step,
+    merged: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for part in parts:
+        for key, values in part.items():
+            merged[key].extend(values)
+    return {
+        f"{quantity}_histograms/round_{number}": wandb.Histogram(
+            np_histogram=np.histogram(values, bins=BINS, range=RANGES[quantity])
+        )
+        for (quantity, number), values in sorted(merged.items())
     }
-    for key in sorted(values):
-        entry[key] = wandb.Histogram(values[key])
-    for logger in loggers:
-        logger.experiment.log(entry)

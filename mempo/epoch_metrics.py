@@ -2,32 +2,41 @@
 
 Sums and counts are collected per process and merged, so that a mean does not depend on how
 trajectories were split over processes, and a key that only one process knows (a seventh round, say)
-is not lost. A key without a sample is absent, never 0.
+is not lost. A key without a sample is absent, never 0. docs/metrics.md says what each key means.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Final
 
+import numpy as np
 from torchmetrics import Metric
 
 from mempo.gather import gather_objects
 from mempo.trajectory import Ending, Round, Trajectory
+
+REWARD, P_MEM, P_FULL = "memory_reward", "p_mem", "p_full"
+"""The quantities whose distributions are logged by round."""
+
+QUANTILES: Final = (10, 50, 90)
+"""Percentiles of the distributions by round, interpolated linearly between values."""
 
 
 @dataclass
 class MetricSums:
     """Sums that can be merged.
 
-    ``means`` holds (sum, number of samples) per key, ``totals`` plain sums, and ``groups`` the
+    ``means`` holds (sum, number of samples) per key, ``totals`` plain sums, ``values`` every value
+    of the quantities whose quantiles are logged, by quantity and round number, and ``groups`` the
     lowest and highest reward per (epoch, task), to tell constant groups even when a group is
     spread over processes.
     """
 
     means: dict[str, tuple[float, int]] = field(default_factory=dict)
     totals: dict[str, float] = field(default_factory=dict)
+    values: dict[tuple[str, int], list[float]] = field(default_factory=dict)
     groups: dict[tuple[int, str], tuple[float, float]] = field(default_factory=dict)
 
     def add_mean(self, key: str, value: float, samples: int = 1) -> None:
@@ -37,6 +46,10 @@ class MetricSums:
 
     def add_total(self, key: str, value: float) -> None:
         self.totals[key] = self.totals.get(key, 0.0) + value
+
+    def add_values(self, quantity: str, number: int, values: Iterable[float]) -> None:
+        """Adds values of ``quantity`` in round ``number``."""
+        self.values.setdefault((quantity, number), []).extend(values)
 
     def add_reward(self, group: tuple[int, str], low: float, high: float) -> None:
         """Widens the range of a group's rewards."""
@@ -49,6 +62,8 @@ class MetricSums:
             self.add_mean(key, total, count)
         for key, value in other.totals.items():
             self.add_total(key, value)
+        for (quantity, number), found in other.values.items():
+            self.add_values(quantity, number, found)
         for group, (low, high) in other.groups.items():
             self.add_reward(group, low, high)
 
@@ -56,6 +71,14 @@ class MetricSums:
         """The metrics, sorted by key."""
         values = dict(self.totals)
         values.update({key: total / count for key, (total, count) in self.means.items() if count})
+        for (quantity, number), found in self.values.items():
+            for percent, value in zip(QUANTILES, np.percentile(found, QUANTILES), strict=True):
+                values[f"{quantity}_quantiles/round_{number}_p{percent}"] = float(value)
+        rewards = [
+            one for (name, _), found in self.values.items() if name == REWARD for one in found
+        ]
+        if rewards:
+            values["memory/reward_std"] = float(np.std(rewards))
         if self.groups:
             constant = sum(low == high for low, high in self.groups.values())
             values["groups/count"] = float(len(self.groups))
@@ -145,22 +168,36 @@ def _add_trajectory(
     sums.add_total("tools/errors", trajectory.tool_errors)
 
 
+def scored_values(one: Round) -> Iterator[tuple[str, float]]:
+    """What scoring found for a round, by quantity; nothing for a round that was not scored."""
+    for quantity, value in (
+        (REWARD, one.memory_reward),
+        (P_MEM, one.p_mem),
+        (P_FULL, one.p_full),
+    ):
+        if value is not None:
+            yield quantity, value
+
+
 def _add_round(sums: MetricSums, one: Round) -> None:
     if one.number > 1:
         sums.add_mean("memory/written_share", float(one.memory_span is not None))
     if one.memory_span is not None:
         sums.add_mean("memory/tokens_mean", one.memory_tokens)
-        sums.add_mean(f"memory/tokens_round_{one.number}", one.memory_tokens)
-    for key, value in _scores(one):
-        if value is not None:
-            sums.add_mean(key, value)
+        sums.add_mean(f"memory_tokens_by_round/round_{one.number}", one.memory_tokens)
+    for quantity, value in scored_values(one):
+        sums.add_values(quantity, one.number, [value])
+    for key, mean in _means_of_scores(one):
+        if mean is not None:
+            sums.add_mean(key, mean)
 
 
-def _scores(one: Round) -> Iterator[tuple[str, Any]]:
+def _means_of_scores(one: Round) -> Iterator[tuple[str, float | None]]:
     yield "memory/reward_mean", one.memory_reward
-    yield f"memory/reward_round_{one.number}", one.memory_reward
-    yield f"memory/advantage_round_{one.number}", one.memory_advantage
     yield "memory/p_mem_mean", one.p_mem
     yield "memory/p_full_mean", one.p_full
-    yield "memory/kept_mem_mean", one.kept_mem
-    yield "memory/kept_full_mean", one.kept_full
+    yield f"memory_reward_by_round/round_{one.number}", one.memory_reward
+    yield f"memory_advantage_by_round/round_{one.number}", one.memory_advantage
+    for name, kept in (("mem", one.kept_mem), ("full", one.kept_full)):
+        yield f"filter/kept_{name}", kept
+        yield f"filter/none_kept_{name}", None if kept is None else float(kept == 0.0)

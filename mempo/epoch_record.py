@@ -38,7 +38,7 @@ def epoch_record(trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str
     record: dict[str, float] = {"epoch": trainer.current_epoch}
     record.update(epoch_metrics(source.trajectories))
     record.update(cast(Any, pl_module).epoch_metrics)
-    record["rollout/staleness"] = float(source.staleness)
+    record["engine/staleness"] = float(source.staleness)
     own: dict[str, float] = {}
     for phases in (source.phases, cast(Any, pl_module).phases):
         own |= {f"seconds/{name}": value for name, value in phases.seconds.items()}

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 from lightning.pytorch.loggers import Logger, WandbLogger
 
 from mempo.config import WandbConfig
@@ -57,29 +58,29 @@ def _run_id(file: Path, resumed: bool) -> str:
     return new
 
 
-def _mode(config: WandbConfig) -> str:
-    """``online``, ``offline`` or ``disabled``."""
-    if not config.enabled or config.mode == "disabled":
-        return "disabled"
-    asked: str = config.mode
-    if asked == "auto":
-        asked = _from_environment() or ("online" if _logged_in() else "offline")
-    if asked == "online" and not _logged_in():
-        raise MempoError(
-            "logger.mode=online: you are not logged in to Weights & Biases. Run 'wandb login' or "
-            "set WANDB_API_KEY, or use logger.mode=offline"
-        )
-    return asked
+def wandb_loggers(trainer: pl.Trainer) -> list[WandbLogger]:
+    """The trainer's loggers that are wandb's."""
+    return [one for one in trainer.loggers if isinstance(one, WandbLogger)]
 
 
-def _from_environment() -> str | None:
-    mode = os.environ.get("WANDB_MODE", "").lower()
-    mode = {"dryrun": "offline", "run": "online"}.get(mode, mode)
-    return mode if mode in ("online", "offline", "disabled") else None
+def log_to_wandb(trainer: pl.Trainer, entry: Mapping[str, object]) -> None:
+    """Logs what only wandb can show (histograms, tables) to every wandb logger; rank 0 calls it.
+
+    With ``trainer/global_step`` among the values and without ``step``: wandb drops entries whose
+    step is smaller than one it has seen. Nothing happens for an empty entry.
+    """
+    if not entry:
+        return
+    place = {"epoch": trainer.current_epoch, "trainer/global_step": trainer.global_step}
+    for logger in wandb_loggers(trainer):
+        logger.experiment.log({**place, **entry})
 
 
-def _logged_in() -> bool:
-    """Whether wandb finds a key in the environment or in its netrc file; no network is used."""
+def logged_in() -> bool:
+    """Whether wandb finds a key in the environment or in its netrc file; no network is used.
+
+    Raises ``MempoError`` for a key that cannot be one.
+    """
     import wandb
     from wandb.errors import AuthenticationError
     from wandb.sdk.lib.wbauth import authenticate_session
@@ -93,3 +94,24 @@ def _logged_in() -> bool:
             "use logger.mode=offline"
         ) from None
     return auth is not None
+
+
+def _mode(config: WandbConfig) -> str:
+    """``online``, ``offline`` or ``disabled``."""
+    if not config.enabled or config.mode == "disabled":
+        return "disabled"
+    asked: str = config.mode
+    if asked == "auto":
+        asked = _from_environment() or ("online" if logged_in() else "offline")
+    if asked == "online" and not logged_in():
+        raise MempoError(
+            "logger.mode=online: you are not logged in to Weights & Biases. Run 'wandb login' or "
+            "set WANDB_API_KEY, or use logger.mode=offline"
+        )
+    return asked
+
+
+def _from_environment() -> str | None:
+    mode = os.environ.get("WANDB_MODE", "").lower()
+    mode = {"dryrun": "offline", "run": "online"}.get(mode, mode)
+    return mode if mode in ("online", "offline", "disabled") else None

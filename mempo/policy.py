@@ -7,7 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import lightning as L
 import torch
@@ -24,6 +24,17 @@ from mempo.models.lora import named_weights, without_adapters
 from mempo.models.sharded import fill, shard
 from mempo.phases import Phases
 from mempo.rollout import derive_seed
+
+TOKEN_MEANS: Final = {
+    "clipped_sum": "update/clip_share",
+    "dual_clipped_sum": "update/dual_clip_share",
+    "ratio_sum": "update/ratio_mean",
+    "kl_sum": "update/kl_mean",
+    "entropy_sum": "update/entropy_mean",
+    "mismatch_sum": "engine/mismatch_mean",
+    "importance_sum": "update/importance_mean",
+}
+"""Sums of ``policy_loss`` and the names under which their means per policy token are logged."""
 
 
 def learning_rate_factor(settings: OptimizerConfig, step: int, steps: int) -> float:
@@ -136,16 +147,7 @@ class MemPOModule(L.LightningModule):
                 totals[key] = max(totals.get(key, value), value)
         tokens = totals["tokens"]
         metrics = {"update/loss": totals["loss"] / max(updates, 1)}
-        names = {
-            "clipped_sum": "update/clip_share",
-            "dual_clipped_sum": "update/dual_clip_share",
-            "ratio_sum": "update/ratio_mean",
-            "kl_sum": "update/kl_mean",
-            "entropy_sum": "update/entropy_mean",
-            "mismatch_sum": "engine/mismatch_mean",
-            "importance_sum": "update/importance_mean",
-        }
-        for key, name in names.items():
+        for key, name in TOKEN_MEANS.items():
             if key in totals and tokens:
                 metrics[name] = totals[key] / tokens
         metrics["update/tokens"] = tokens

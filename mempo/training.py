@@ -14,11 +14,13 @@ from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Str
 
 from callbacks.checkpoints import CheckpointsCallback
 from callbacks.epoch_line import EpochLineCallback
+from callbacks.health import HealthCallback
 from callbacks.held_out_evaluation import HeldOutEvaluationCallback
 from callbacks.memory_distributions import MemoryDistributionsCallback
 from callbacks.memory_reward import MemoryRewardCallback
 from callbacks.metrics_file import MetricsFileCallback
 from callbacks.mismatch_warning import MismatchWarningCallback
+from callbacks.sampled_trajectories import SampledTrajectoriesCallback
 from callbacks.saved_model import SavedModelCallback
 from callbacks.supervised_progress import SupervisedProgressCallback
 from callbacks.trajectories_file import TrajectoriesFileCallback
@@ -135,8 +137,14 @@ def _callbacks(config: Config, tokenizer: Any) -> list[Callback]:
         EpochLineCallback(),
         MismatchWarningCallback(config),
     ]
+    every = config.logger.log_every_epochs
+    if config.callbacks.health.enabled:
+        wanted.append(HealthCallback(config.callbacks.health, config.run_dir))
     if config.callbacks.memory_distributions:
-        wanted.append(MemoryDistributionsCallback(config.logger.log_every_epochs))
+        wanted.append(MemoryDistributionsCallback(every))
+    if config.callbacks.sampled_trajectories:
+        count = config.callbacks.sampled_trajectories
+        wanted.append(SampledTrajectoriesCallback(count, config.seed, every))
     if config.evaluation.enabled:
         wanted.append(HeldOutEvaluationCallback(config))
     wanted += [

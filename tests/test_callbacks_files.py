@@ -14,20 +14,27 @@ import torch
 from handmade import make_round, make_trajectory
 from lightning.pytorch.loggers import WandbLogger
 from torch.utils.data import DataLoader
+from wandb_file import read_history, read_table
 
 from callbacks.epoch_line import EpochLineCallback, epoch_line
 from callbacks.memory_distributions import MemoryDistributionsCallback, values_by_round
 from callbacks.metrics_file import MetricsFileCallback
 from callbacks.mismatch_warning import EXPECTED, MismatchWarningCallback
+from callbacks.sampled_trajectories import (
+    COLUMNS,
+    SampledTrajectoriesCallback,
+    draw,
+    table_rows,
+)
 from callbacks.trajectories_file import TrajectoriesFileCallback
 from mempo.cli import compose
 from mempo.config import WandbConfig
 from mempo.errors import MempoError
-from mempo.learning_curve import draw, main, read_curve
 from mempo.loggers import build_logger
 from mempo.phases import Phases
 from mempo.progress import QuietProgress, progress_bar
-from mempo.records import trajectory_record
+from mempo.records import record_order, trajectory_record
+from mempo.rollout import derive_seed
 from mempo.run_files import append_lines, drop_from_epoch, read_lines
 from mempo.trajectory import Trajectory
 
@@ -61,6 +68,7 @@ def stub(epoch: int = 0, *, main_process: bool = True) -> Any:
         global_step=3 * (epoch + 1),
         max_epochs=10,
         is_global_zero=main_process,
+        global_rank=0 if main_process else 1,
         loggers=[RecordingLogger()],
         datamodule=SimpleNamespace(
             trajectories=trajectories(epoch),
@@ -209,14 +217,45 @@ def test_epoch_line_callback_prints_once(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_values_by_round() -> None:
     assert values_by_round(trajectories()) == {
-        "memory_distributions/reward_round_2": [0.25, 0.25],
-        "memory_distributions/p_mem_round_2": [0.5, 0.5],
-        "memory_distributions/p_full_round_2": [0.25, 0.25],
+        ("memory_reward", 2): [0.25, 0.25],
+        ("p_mem", 2): [0.5, 0.5],
+        ("p_full", 2): [0.25, 0.25],
     }
 
 
-def test_distributions_need_no_wandb(tmp_path: Path) -> None:
+def test_distributions_and_samples_need_no_wandb() -> None:
     MemoryDistributionsCallback().on_train_epoch_end(stub(0), MODULE)
+    SampledTrajectoriesCallback(2, seed=0).on_train_epoch_end(stub(0), MODULE)
+
+
+def test_sampled_trajectories() -> None:
+    records = [trajectory_record(one) for one in trajectories(4)]
+    assert draw(records, 2, seed=1) == draw(records[::-1], 2, seed=1)
+    drawn = [draw(records, 1, seed=seed)[0] for seed in range(20)]
+    assert {(one["task"], one["sample"]) for one in drawn} == {("t1", 0), ("t1", 1), ("t2", 0)}
+    assert len(draw(records, 9, seed=0)) == 3
+    rows = table_rows([records[1]])
+    assert [dict(zip(COLUMNS, row, strict=True)) for row in rows][1] == {
+        "epoch": 5,
+        "task": "t1",
+        "sample": 1,
+        "question": "Who?; Where?",
+        "gold": "Ann / Anna; Rome",
+        "answer": "Ann; Rome",
+        "ending": "answered",
+        "reward": 1.0,
+        "outcome_advantage": 0.5,
+        "number": 2,
+        "mem": "a note",
+        "action": "search",
+        "argument": "a query",
+        "p_full": 0.25,
+        "p_mem": 0.5,
+        "memory_reward": 0.25,
+        "memory_advantage": 1.0,
+        "memory_tokens": 4,
+    }
+    assert len(rows) == 2
 
 
 # A real trainer: the hooks come in the order that the callbacks count on.
@@ -258,8 +297,8 @@ def offline_wandb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("offline_wandb")
-def test_a_trained_run_leaves_files_and_wandb_histograms(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_trained_run_leaves_files_and_an_offline_wandb_run_that_reads_back(
+    tmp_path: Path,
 ) -> None:
     run = tmp_path / "a run"
     loggers = build_logger(WandbConfig(), run, {"seed": 1})
@@ -274,6 +313,7 @@ def test_a_trained_run_leaves_files_and_wandb_histograms(
             MetricsFileCallback(run),
             TrajectoriesFileCallback(run),
             MemoryDistributionsCallback(),
+            SampledTrajectoriesCallback(2, seed=0),
         ],
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -291,8 +331,42 @@ def test_a_trained_run_leaves_files_and_wandb_histograms(
     assert len(read_lines(run / "trajectories.jsonl")) == 6
     assert summary["trainer/global_step"] == 4
     assert summary["reward/mean"] == pytest.approx(2 / 3)
-    assert summary["memory_distributions/p_mem_round_2"]["_type"] == "histogram"
-    assert list((run / "wandb").glob("offline-run-*"))
+    (offline,) = (run / "wandb").glob("offline-run-*")
+    history = read_history(offline)
+    check_metrics([one for one in history if "reward/mean" in one], lines)
+    check_histograms([one for one in history if "p_mem_histograms/round_2" in one])
+    tables = [one["samples/trajectories"] for one in history if "samples/trajectories" in one]
+    assert len(tables) == 2
+    table = read_table(offline, tables[0])
+    assert table["columns"] == list(COLUMNS)
+    drawn = draw(
+        [trajectory_record(one) for one in trajectories(0)], 2, derive_seed(0, "samples", 0, 0)
+    )
+    chosen = draw(drawn, 2, derive_seed(0, "samples", 0))
+    assert table["data"] == table_rows(sorted(chosen, key=record_order))
+
+
+def check_metrics(entries: list[dict[str, Any]], lines: list[dict[str, Any]]) -> None:
+    """wandb has the numbers of metrics.jsonl, and may add keys of its own."""
+    assert [{key: one[key] for key in lines[0]} for one in entries] == lines
+    assert entries[0]["memory_reward_quantiles/round_2_p50"] == 0.25
+
+
+def check_histograms(entries: list[dict[str, Any]]) -> None:
+    """In each epoch two memories of round 2, with P_mem 0.5, P_full 0.25 and reward 0.25; forty
+    bins from 0, or -1, to 1."""
+    assert [(one["epoch"], one["trainer/global_step"]) for one in entries] == [(0, 2), (1, 4)]
+    for one in entries:
+        for key, first, width, bin_ in (
+            ("p_mem", 0.0, 0.025, 20),
+            ("p_full", 0.0, 0.025, 10),
+            ("memory_reward", -1.0, 0.05, 25),
+        ):
+            found = one[f"{key}_histograms/round_2"]
+            assert found["_type"] == "histogram"
+            assert found["values"] == [2 * (number == bin_) for number in range(40)]
+            edges = [first + width * number for number in range(41)]
+            assert found["bins"] == pytest.approx(edges)
 
 
 # Loggers
@@ -361,51 +435,6 @@ def test_progress_on_a_terminal_and_disabled() -> None:
     with progress_bar("scoring", 3, enabled=False, stream=silent) as bar:
         bar.advance()
     assert silent.getvalue() == ""
-
-
-# Learning curves
-
-
-def make_run(folder: Path, algorithm: str | None) -> Path:
-    append_lines(
-        folder / "metrics.jsonl",
-        [
-            {"epoch": epoch, "reward/mean": 0.1 * epoch, "reward/exact_match": 0.2,
-             "tokens/total_mean": 100} | ({"memory/reward_mean": 0.5} if epoch else {})
-            for epoch in range(3)
-        ],
-    )  # fmt: skip
-    if algorithm:
-        (folder / ".hydra").mkdir()
-        (folder / ".hydra" / "config.yaml").write_text(
-            f"algorithm: {{name: {algorithm}}}\nrun_dir: ${{hydra:runtime.output_dir}}\n"
-        )
-    return folder
-
-
-def test_curves_skip_what_was_not_measured(tmp_path: Path) -> None:
-    curve = read_curve(make_run(tmp_path / "run", "grpo"))
-    assert curve.label == "grpo"
-    assert curve.points["memory/reward_mean"] == [(2, 0.5), (3, 0.5)]
-    assert curve.points["reward/mean"] == [(1, 0.0), (2, 0.1), (3, 0.2)]
-    assert read_curve(make_run(tmp_path / "plain", None)).label == "plain"
-
-
-def test_picture_of_several_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs = [make_run(tmp_path / name, "mempo") for name in ("a", "b")]
-    output = tmp_path / "pictures" / "curves.png"
-    main([*map(str, runs), "--output", str(output)])
-    assert output.read_bytes().startswith(b"\x89PNG")
-    assert capsys.readouterr().out == f"wrote {output}\n"
-
-
-def test_folder_without_metrics_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(MempoError, match="no such file"):
-        draw([tmp_path], tmp_path / "x.png")
-    with pytest.raises(SystemExit) as caught:
-        main([str(tmp_path)])
-    assert caught.value.code == 2
-    assert "error:" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,14 @@ from mempo.trajectory import Ending, Trajectory
 
 def four_trajectories() -> list[Trajectory]:
     """Two tasks of two samples: t1's rewards are 1 and 0, t2's are both 0."""
+    trajectories = _four_trajectories()
+    scored = [one for trajectory in trajectories for one in trajectory.scored_rounds()]
+    for one, kept_mem, kept_full in zip(scored, (0.5, 1.0, 0.0), (1.0, 0.0, None), strict=True):
+        one.kept_mem, one.kept_full = kept_mem, kept_full
+    return trajectories
+
+
+def _four_trajectories() -> list[Trajectory]:
     return [
         make_trajectory(
             "t1",
@@ -72,16 +81,37 @@ EXPECTED = {
     "groups/constant_share": 0.5,
     "memory/written_share": 0.75,  # of four rounds after the first three hold a memory
     "memory/tokens_mean": 4.0,  # 4, 6, 2, 4
-    "memory/tokens_round_1": 4.0,
-    "memory/tokens_round_2": 5.0,
-    "memory/tokens_round_3": 2.0,
+    "memory_tokens_by_round/round_1": 4.0,
+    "memory_tokens_by_round/round_2": 5.0,
+    "memory_tokens_by_round/round_3": 2.0,
     "memory/p_mem_mean": 0.5,
     "memory/p_full_mean": 1.25 / 3,
     "memory/reward_mean": 0.25 / 3,
-    "memory/reward_round_2": 0.0,
-    "memory/reward_round_3": 0.25,
-    "memory/advantage_round_2": 0.75,
-    "memory/advantage_round_3": -1.0,
+    # 0.25, 0.25 and -0.25 lie 1/6, 1/6 and 1/3 from their mean.
+    "memory/reward_std": math.sqrt((1 / 36 + 1 / 36 + 1 / 9) / 3),
+    "memory_reward_by_round/round_2": 0.0,
+    "memory_reward_by_round/round_3": 0.25,
+    "memory_advantage_by_round/round_2": 0.75,
+    "memory_advantage_by_round/round_3": -1.0,
+    # Two values in round 2: a tenth of the way from the lower to the upper, half, nine tenths.
+    "memory_reward_quantiles/round_2_p10": -0.2,
+    "memory_reward_quantiles/round_2_p50": 0.0,
+    "memory_reward_quantiles/round_2_p90": 0.2,
+    "p_mem_quantiles/round_2_p10": 0.275,
+    "p_mem_quantiles/round_2_p50": 0.375,
+    "p_mem_quantiles/round_2_p90": 0.475,
+    "p_full_quantiles/round_2_p10": 0.275,
+    "p_full_quantiles/round_2_p50": 0.375,
+    "p_full_quantiles/round_2_p90": 0.475,
+    **{f"memory_reward_quantiles/round_3_p{percent}": 0.25 for percent in (10, 50, 90)},
+    **{f"p_mem_quantiles/round_3_p{percent}": 0.75 for percent in (10, 50, 90)},
+    **{f"p_full_quantiles/round_3_p{percent}": 0.5 for percent in (10, 50, 90)},
+    # The three scored rounds keep 1/2, all and none of the answer after the memory, all and none
+    # after the history; the third was scored without a filter's count.
+    "filter/kept_mem": 0.5,
+    "filter/none_kept_mem": 1 / 3,
+    "filter/kept_full": 0.5,
+    "filter/none_kept_full": 0.5,
 }
 
 

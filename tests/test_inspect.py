@@ -132,12 +132,12 @@ def make_run(folder: Path) -> Path:
     write_lines(
         folder / "metrics.jsonl",
         [
-            {"epoch": 0, "reward/mean": 0.25, "memory/reward_round_2": -0.5},
+            {"epoch": 0, "reward/mean": 0.25, "memory_reward_by_round/round_2": -0.5},
             {
                 "epoch": 1,
                 "reward/mean": 0.75,
-                "memory/reward_round_2": 0.25,
-                "memory/reward_round_10": 0.125,
+                "memory_reward_by_round/round_2": 0.25,
+                "memory_reward_by_round/round_10": 0.125,
                 HOSTILE: 1.0,
             },
         ],
@@ -432,13 +432,18 @@ def test_curves() -> None:
     metrics = [
         {
             "epoch": 0,
-            "memory/reward_round_10": 1.0,
+            "memory_reward_by_round/round_10": 1.0,
             "ending/answered": 1.0,
             "ending/no_action": 0.0,
         },
-        {"epoch": 1, "memory/reward_round_2": 0.5, "ending/answered": 0.5, "ending/no_action": 0.0},
+        {
+            "epoch": 1,
+            "memory_reward_by_round/round_2": 0.5,
+            "ending/answered": 0.5,
+            "ending/no_action": 0.0,
+        },
     ]
-    by_round = panel_series(Panel("x", pattern=r"memory/reward_(round_\d+)"), metrics)
+    by_round = panel_series(Panel("x", pattern=r"memory_reward_by_round/(round_\d+)"), metrics)
     assert [(one.label, one.values) for one in by_round] == [
         ("round 2", [None, 0.5]),
         ("round 10", [1.0, None]),

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 from programs import ROOT, read_lines, run_program, wait_for_epoch
+from wandb_file import read_history
 
+from mempo import metric_keys
 from mempo.forgetting.__main__ import main as forgetting
 
 pytestmark = pytest.mark.slow
@@ -55,6 +57,28 @@ def test_a_run_leaves_its_files(run: tuple[Path, str]) -> None:
         assert entry["exact_match"] == entry["contexts"]["memory"]["exact_match"]
     assert list((folder / "checkpoints").glob("*.ckpt"))
     assert list((folder / "wandb").glob("offline-run-*"))
+
+
+def test_a_run_logs_what_the_docs_define(run: tuple[Path, str]) -> None:
+    """``mempo.metric_keys`` is what docs/metrics.md defines (test_metrics_page.py)."""
+    folder, _ = run
+    lines = read_lines(folder / "metrics.jsonl")
+    logged = {metric_keys.pattern_of(key) for line in lines for key in line}
+    assert logged <= set(metric_keys.RECORD_KEYS)
+    for line in lines:
+        assert set(metric_keys.ALWAYS) <= set(line)
+    # What may be missing by chance of what so young a model writes; KL and importance are off.
+    assert set(metric_keys.RECORD_KEYS) - logged <= {
+        *metric_keys.WITH_MEMORIES,
+        *metric_keys.WITH_SCORES,
+        *metric_keys.WITH_MEMORY_WEIGHT,
+        *metric_keys.WITH_SWITCHES,
+    }
+    (offline,) = (folder / "wandb").glob("offline-run-*")
+    shown = {metric_keys.pattern_of(key) for entry in read_history(offline) for key in entry}
+    own = {key for key in shown if key.startswith("_")}  # wandb's own: step, time
+    assert shown - own <= {*metric_keys.RECORD_KEYS, *metric_keys.WANDB_KEYS}
+    assert logged | {"samples/trajectories"} <= shown
 
 
 def test_the_trained_model_opens_with_transformers(run: tuple[Path, str]) -> None:
@@ -162,7 +186,7 @@ def test_rollouts_ahead_are_one_update_old_and_weighted(
         f"cache_dir={cache}",
     )
     metrics = read_lines(tmp_path / "metrics.jsonl")
-    assert [line["rollout/staleness"] for line in metrics] == [0.0, 1.0, 1.0]
+    assert [line["engine/staleness"] for line in metrics] == [0.0, 1.0, 1.0]
     # The first epoch samples from the trainer's own weights, the others from one update before.
     assert metrics[0]["update/importance_mean"] == pytest.approx(1.0, abs=1e-4)
     assert metrics[0]["engine/mismatch_max"] < 1e-3 < metrics[1]["engine/mismatch_max"]

@@ -46,9 +46,9 @@ PANELS: Final = (
         "Probability of the gold answer",
         (("P full", "memory/p_full_mean"), ("P mem", "memory/p_mem_mean")),
     ),
-    Panel("Memory reward by round", pattern=r"memory/reward_(round_\d+)", zero=True),
-    Panel("Memory advantage by round", pattern=r"memory/advantage_(round_\d+)", zero=True),
-    Panel("Memory tokens by round", pattern=r"memory/tokens_(round_\d+)"),
+    Panel("Memory reward by round", pattern=r"memory_reward_by_round/(round_\d+)", zero=True),
+    Panel("Memory advantage by round", pattern=r"memory_advantage_by_round/(round_\d+)", zero=True),
+    Panel("Memory tokens by round", pattern=r"memory_tokens_by_round/(round_\d+)"),
     Panel("Endings, share", pattern=r"ending/(\w+)"),
     Panel(
         "Tokens per trajectory",
@@ -64,9 +64,16 @@ PANELS: Final = (
         (
             ("constant groups", "groups/constant_share"),
             ("memory written", "memory/written_share"),
-            ("kept in P full", "memory/kept_full_mean"),
-            ("kept in P mem", "memory/kept_mem_mean"),
             ("clipped", "update/clip_share"),
+        ),
+    ),
+    Panel(
+        "Confidence filter, shares",
+        (
+            ("kept in P full", "filter/kept_full"),
+            ("kept in P mem", "filter/kept_mem"),
+            ("none kept in P full", "filter/none_kept_full"),
+            ("none kept in P mem", "filter/none_kept_mem"),
         ),
     ),
     Panel("Gradient norm", (("gradient norm", "update/gradient_norm"),)),

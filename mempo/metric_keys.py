@@ -1,0 +1,128 @@
+"""The name of everything that a run logs, in one list.
+
+``docs/metrics.md`` defines each of them. Tests hold the three together: this list, that page, and
+what runs log. ``<k>`` stands for the number of a round.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+ALWAYS: Final = (
+    "epoch",
+    "trainer/global_step",
+    "reward/mean",
+    "reward/exact_match",
+    "reward/exact_match_sum",
+    "reward/f1",
+    "reward/f1_sum",
+    "reward/f1_set",
+    "reward/f1_set_sum",
+    "reward/format_valid",
+    "reward/extra_parts",
+    "reward/missing_parts",
+    "groups/count",
+    "groups/constant_share",
+    "ending/answered",
+    "ending/max_rounds",
+    "ending/response_budget",
+    "ending/context_budget",
+    "ending/no_action",
+    "rollout/trajectories",
+    "rollout/rounds_mean",
+    "tokens/total_mean",
+    "tokens/peak_mean",
+    "tokens/policy_mean",
+    "tools/calls",
+    "tools/failures",
+    "tools/errors",
+    "update/loss",
+    "update/tokens",
+    "update/steps",
+    "update/learning_rate",
+    "seconds/sync",
+    "seconds/rollout",
+    "seconds/scoring",
+    "seconds/update",
+    "peak_gib/sync",
+    "peak_gib/rollout",
+    "peak_gib/scoring",
+    "peak_gib/update",
+    "engine/staleness",
+)
+"""In every line of ``metrics.jsonl``; ``peak_gib`` where the system tells it (GPUs, Linux)."""
+
+WITH_MEMORIES: Final = (
+    "memory/written_share",
+    "memory/tokens_mean",
+    "memory_tokens_by_round/round_<k>",
+)
+"""In the lines of epochs with a second round, or with a memory."""
+
+WITH_SCORES: Final = (
+    "memory/reward_mean",
+    "memory/reward_std",
+    "memory/p_mem_mean",
+    "memory/p_full_mean",
+    "memory_reward_by_round/round_<k>",
+    "memory_reward_quantiles/round_<k>_p10",
+    "memory_reward_quantiles/round_<k>_p50",
+    "memory_reward_quantiles/round_<k>_p90",
+    "p_mem_quantiles/round_<k>_p10",
+    "p_mem_quantiles/round_<k>_p50",
+    "p_mem_quantiles/round_<k>_p90",
+    "p_full_quantiles/round_<k>_p10",
+    "p_full_quantiles/round_<k>_p50",
+    "p_full_quantiles/round_<k>_p90",
+    "filter/kept_mem",
+    "filter/kept_full",
+    "filter/none_kept_mem",
+    "filter/none_kept_full",
+)
+"""In the lines of epochs with a scored round (``scoring.enabled``)."""
+
+WITH_MEMORY_WEIGHT: Final = ("memory_advantage_by_round/round_<k>",)
+"""With scores and ``memory.weight`` above 0."""
+
+WITH_AN_UPDATE: Final = (
+    "update/clip_share",
+    "update/dual_clip_share",
+    "update/ratio_mean",
+    "update/entropy_mean",
+    "update/gradient_norm",
+    "engine/mismatch_mean",
+    "engine/mismatch_max",
+)
+"""In the lines of epochs in which a policy token was trained on."""
+
+WITH_SWITCHES: Final = (
+    "update/kl_mean",  # loss.kl_coefficient
+    "update/importance_mean",  # loss.importance_cap
+)
+"""With an update and the setting beside each."""
+
+RECORD_KEYS: Final = (
+    *ALWAYS,
+    *WITH_MEMORIES,
+    *WITH_SCORES,
+    *WITH_MEMORY_WEIGHT,
+    *WITH_AN_UPDATE,
+    *WITH_SWITCHES,
+)
+"""Everything that ``metrics.jsonl`` may hold; the loggers get the same."""
+
+WANDB_KEYS: Final = (
+    "memory_reward_histograms/round_<k>",
+    "p_mem_histograms/round_<k>",
+    "p_full_histograms/round_<k>",
+    "samples/trajectories",
+)
+"""What only wandb gets: histograms and a table."""
+
+_ROUND: Final = re.compile(r"(?<=/round_)\d+")
+
+
+def pattern_of(key: str) -> str:
+    """The key with ``<k>`` in place of the number of a round, as the lists write it."""
+    return _ROUND.sub("<k>", key)
