@@ -118,6 +118,7 @@ class SharedEngine:
 
     def follow(self) -> None:
         """On the others: takes the leader's steps until it releases them."""
+        requests: list[Request]
         while True:
             word, requests = self.group.from_leader(("", []))
             if word == "release":

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from hydra.core.hydra_config import HydraConfig
 
-from mempo.checkpoints import last_checkpoint
+from mempo.checkpoint_files import last_checkpoint
 from mempo.processes import is_first_process
 
 INTERRUPTED = 128 + signal.SIGINT

@@ -26,7 +26,8 @@ from callbacks.supervised_progress import SupervisedProgressCallback
 from callbacks.trajectories_file import TrajectoriesFileCallback
 from callbacks.update_progress import UpdateProgressCallback
 from mempo.cache import cached_folder, cached_path
-from mempo.checkpoints import UNFINISHED, AtomicCheckpointIO, last_checkpoint
+from mempo.checkpoint_files import UNFINISHED, last_checkpoint
+from mempo.checkpoints import AtomicCheckpointIO
 from mempo.config import Config, RetrieverConfig, TrainerConfig
 from mempo.conversation import Conversation
 from mempo.data.demonstrations import generate_demonstrations

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from mempo.checkpoints import (
-    AtomicCheckpointIO,
+from mempo.checkpoint_files import (
     checkpoint_path,
     complete_checkpoints,
     keep_newest,
     last_checkpoint,
 )
+from mempo.checkpoints import AtomicCheckpointIO
 
 
 def save(run: Path, epoch: int) -> Path:

@@ -34,7 +34,7 @@ def shard(model: Any, mesh: Any, dtype: str) -> None:
     """
     lower = torch.bfloat16 if dtype == "bfloat16" else None
     precision = MixedPrecisionPolicy(param_dtype=lower, reduce_dtype=torch.float32)
-    whole = model.get_base_model() if isinstance(model, PeftModel) else model
+    whole: Any = model.get_base_model() if isinstance(model, PeftModel) else model
     for layer in whole.model.layers:
         fully_shard(layer, mesh=mesh["data_parallel"], mp_policy=precision)
     fully_shard(model, mesh=mesh["data_parallel"], mp_policy=precision)
@@ -51,8 +51,9 @@ def can_start_empty(folder: str) -> bool:
 
 def empty_policy(folder: str, dtype: torch.dtype, attention: str) -> Any:
     """The model of a Hugging Face folder or hub name with its buffers but without its weights."""
+    build: Any = AutoModelForCausalLM
     with init_empty_weights(include_buffers=False):
-        return AutoModelForCausalLM.from_config(
+        return build.from_config(
             AutoConfig.from_pretrained(folder), dtype=dtype, attn_implementation=attention
         )
 
