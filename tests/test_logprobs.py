@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
 
 from mempo.logprobs import token_logprobs
 
@@ -56,6 +56,23 @@ def distributions(model: Any, row: list[int], temperature: float) -> Tensor:
     """Log-probabilities after each prefix of a row, from a forward pass of its own, [T, V]."""
     logits = model(input_ids=torch.tensor([row])).logits[0].double()
     return torch.log_softmax(logits / temperature, dim=-1)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_keeps_positions(side: str) -> None:
+    """With embeddings of positions; rotary ones do not change when all positions move."""
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=VOCABULARY, n_positions=16, n_embd=16, n_layer=1, n_head=2)
+    absolute = GPT2LMHeadModel(config).eval()
+    absolute.transformer.wpe.weight.data.mul_(50)
+    ids, attention, wanted, columns = padded(side)
+    with torch.no_grad():
+        found = token_logprobs(absolute, ids, attention, wanted).logprobs
+        for index, (row, places) in enumerate(zip(ROWS, WANTED, strict=True)):
+            alone = distributions(absolute, row, 1.0)
+            for place, column in zip(places, columns[index], strict=True):
+                expected = float(alone[place - 1, row[place]])
+                assert float(found[index, column]) == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -172,7 +189,7 @@ def test_slime_1951_nemo_rl_2871_peak_memory_is_bounded() -> None:
     as much again. Peak memory is read in a process of its own."""
     program = """
 import resource, torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
 from mempo.logprobs import token_logprobs
 model = Qwen2ForCausalLM(Qwen2Config(vocab_size=150_000, hidden_size=8, intermediate_size=8,
     num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1))

@@ -31,6 +31,15 @@ def test_cases(case: dict[str, Any]) -> None:
     assert f1_set(prediction, golds) == pytest.approx(case["f1_set"], abs=1e-6)
 
 
+@pytest.mark.parametrize("article", ["a", "an", "the", "An"])
+def test_each_article_is_removed(article: str) -> None:
+    assert exact_match(f"{article} old owl", ["old owl"]) == 1.0
+    assert exact_match(f"old {article} owl", ["old owl"]) == 1.0
+    # Within a word it is none, and of sets it is a word like any other.
+    assert exact_match(f"{article}x old owl", ["old owl"]) == 0.0
+    assert f1_set(f"{article} old owl", ["old owl"]) == pytest.approx(0.8)
+
+
 @pytest.mark.parametrize("prediction", [None, "", "  \n", "Paris"])
 @pytest.mark.parametrize("golds", ["", [], None, [""], [None], [" "], ["", None]])
 def test_verl_omni_643_visual_rft_176_nothing_never_equals_nothing(
