@@ -11,8 +11,8 @@ from mempo.config import EvaluationConfig
 from mempo.gather import gather_objects
 from mempo.generation import Sampling
 from mempo.records import trajectory_record
-from mempo.rollout import Progress, Rollout
-from mempo.trajectory import Ending, Task, Trajectory
+from mempo.rollout import Attempt, Progress, Rollout
+from mempo.trajectory import Ending, Task
 
 PERCENT: Final = ("exact_match", "f1", "f1_set")
 """Answer metrics: means over the objectives of a task, shown × 100."""
@@ -40,28 +40,19 @@ def evaluation_settings(
     )
 
 
-def collect_in_context(
-    rollout: Rollout,
-    tasks: Sequence[Task],
-    config: EvaluationConfig,
-    context: str,
-    max_observation_tokens: int,
-    seed: int,
-    progress: Callable[[Progress], None] | None = None,
-    finished: Callable[[Trajectory], None] | None = None,
-) -> list[Trajectory]:
-    """One trajectory of every task in one context mode. Its seeds come from ``seed``, the mode's
-    name and the task's id, so they depend neither on the other tasks nor on how the tasks are
-    spread over processes or calls."""
-    return rollout.collect(
-        tasks,
-        1,
-        evaluation_settings(config, context, max_observation_tokens),
-        Sampling(temperature=config.temperature),
-        seed_parts=(seed, "evaluation", context),
-        progress=progress,
-        finished=finished,
-    )
+def evaluation_attempt(
+    task: Task, config: EvaluationConfig, context: str, max_observation_tokens: int, seed: int
+) -> Attempt:
+    """A task's trajectory in one context mode. Its seeds come from ``seed``, the mode's name and
+    the task's id, so they depend neither on the other tasks nor on how the tasks are spread over
+    processes or calls."""
+    settings = evaluation_settings(config, context, max_observation_tokens)
+    return Attempt(task, 0, settings, (seed, "evaluation", context))
+
+
+def evaluation_sampling(config: EvaluationConfig) -> Sampling:
+    """How tokens are drawn at evaluation."""
+    return Sampling(temperature=config.temperature)
 
 
 def evaluate(
@@ -81,14 +72,13 @@ def evaluate(
     chosen = list(tasks[: config.tasks])
     entries: dict[str, dict[str, Any]] = {}
     for context in config.contexts:
-        own = collect_in_context(
-            rollout,
-            chosen[rank::world_size],
-            config,
-            context,
-            max_observation_tokens,
-            seed,
-            progress,
+        own = rollout.run(
+            {
+                task.id: evaluation_attempt(task, config, context, max_observation_tokens, seed)
+                for task in chosen[rank::world_size]
+            },
+            evaluation_sampling(config),
+            progress=progress,
         )
         records = [summary(trajectory_record(trajectory)) for trajectory in own]
         summaries = [row for part in gather_objects(records) for row in part]

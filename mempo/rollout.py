@@ -8,6 +8,7 @@ computed as each trajectory finishes. An exception anywhere stops the collection
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -34,6 +35,17 @@ class Progress:
 
     trajectories_done: int
     tokens: int
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One trajectory to make. The seeds of its requests come from ``seed_parts``, the task's id,
+    the sample's number and the request's number within the trajectory, and from nothing else."""
+
+    task: Task
+    sample: int
+    settings: AgentSettings
+    seed_parts: tuple[object, ...] = ()
 
 
 def derive_seed(*parts: object) -> int:
@@ -106,60 +118,81 @@ class Rollout:
         seed_parts: tuple[object, ...] = (),
         epoch: int = 0,
         progress: Callable[[Progress], None] | None = None,
-        finished: Callable[[Trajectory], None] | None = None,
         stopped: Callable[[], bool] = lambda: False,
     ) -> list[Trajectory]:
-        """``samples`` trajectories of every task, in the order (task, sample).
-
-        Every request's seed comes from ``seed_parts`` (run seed, epoch, rank), the task's id, the
-        sample's number and the request's number within the trajectory. ``finished`` is called with
-        each trajectory as it ends, while others still run. Any exception in the engine, a tool or a
-        reward is raised here, after the engine has been emptied, and so is ``RolloutStopped`` once
-        ``stopped`` says so, which is asked before every engine step.
-        """
-        agents = {
-            f"{index}/{sample}": self._start_agent(task, sample, epoch, settings)
+        """``samples`` trajectories of every task, in the order (task, sample), all at once; see
+        ``run``. ``seed_parts`` are run seed, epoch and rank."""
+        attempts = {
+            f"{index}/{sample}": Attempt(task, sample, settings, seed_parts)
             for index, task in enumerate(tasks)
             for sample in range(samples)
         }
+        return self.run(attempts, sampling, epoch, progress, stopped=stopped)
 
-        def report(trajectory: Trajectory) -> None:
+    def run(
+        self,
+        attempts: Mapping[str, Attempt],
+        sampling: Sampling,
+        epoch: int = 0,
+        progress: Callable[[Progress], None] | None = None,
+        finished: Callable[[str, Trajectory], None] | None = None,
+        at_once: int | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> list[Trajectory]:
+        """The attempts' trajectories, in their order.
+
+        At most ``at_once`` run at a time (``None``: all): the next begins when one ends, so that
+        many can be asked for and none waits for a long one. ``finished`` is called with key and
+        trajectory as it ends. Any exception in the engine, a tool or a reward is raised here, after
+        the engine has been emptied, and so is ``RolloutStopped`` once ``stopped`` says so, which is
+        asked before every engine step.
+        """
+        done: dict[str, Trajectory] = {}
+
+        def report(key: str, trajectory: Trajectory) -> None:
+            done[key] = trajectory
             if finished is not None:
-                finished(trajectory)
+                finished(key, trajectory)
             if progress is not None:
                 progress(Progress(1, trajectory.policy_tokens))
 
         executor = ThreadPoolExecutor(self.tool_workers, thread_name_prefix="tool")
         try:
-            self._run(agents, sampling, seed_parts, executor, report, stopped)
+            self._run(
+                attempts, sampling, epoch, at_once or len(attempts), executor, report, stopped
+            )
         except BaseException:
             self.engine.abort_all()
             raise
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
-        return [agent.trajectory for agent in agents.values()]
+        return [done[key] for key in attempts]
 
-    def _start_agent(self, task: Task, sample: int, epoch: int, settings: AgentSettings) -> Agent:
+    def _start_agent(self, attempt: Attempt, epoch: int) -> Agent:
+        task = attempt.task
         prompt = self.conversation.prompt_ids(self.template.render(question=task.question))
-        trajectory = Trajectory(task, epoch, sample, prompt_length=len(prompt))
+        trajectory = Trajectory(task, epoch, attempt.sample, prompt_length=len(prompt))
         return Agent(
             trajectory,
             prompt,
             self.conversation,
             self.toolbox.session(task),
-            settings,
+            attempt.settings,
             self.engine.max_model_len,
         )
 
     def _run(
         self,
-        agents: Mapping[str, Agent],
+        attempts: Mapping[str, Attempt],
         sampling: Sampling,
-        seed_parts: tuple[object, ...],
+        epoch: int,
+        at_once: int,
         executor: ThreadPoolExecutor,
-        report: Callable[[Trajectory], None],
+        report: Callable[[str, Trajectory], None],
         stopped: Callable[[], bool],
     ) -> None:
+        agents: dict[str, Agent] = {}
+        waiting = deque(attempts)
         pending_tools: dict[Future[ToolResult], str] = {}
         errors = ErrorRate(self.max_tool_error_rate)
 
@@ -170,13 +203,19 @@ class Rollout:
             if call is not None:
                 pending_tools[executor.submit(agent.session.call, *call)] = key
             elif (request := agent.next_request()) is not None:
-                self._submit(key, agent, request, sampling, seed_parts)
+                self._submit(key, agent, request, sampling, attempts[key].seed_parts)
             else:
+                del agents[key]
                 self._finish(agent.trajectory)
-                report(agent.trajectory)
+                report(key, agent.trajectory)
 
-        for key in agents:
-            proceed(key)
+        def begin() -> None:
+            while waiting and len(agents) < at_once:
+                key = waiting.popleft()
+                agents[key] = self._start_agent(attempts[key], epoch)
+                proceed(key)
+
+        begin()
         while pending_tools or self.engine.has_unfinished():
             if stopped():
                 raise RolloutStopped
@@ -185,6 +224,7 @@ class Rollout:
                     generation.ids, generation.logprobs, generation.finish_reason
                 )
                 proceed(generation.key)
+            begin()
             if not pending_tools:
                 continue
             idle = not self.engine.has_unfinished()
@@ -199,6 +239,7 @@ class Rollout:
                 errors.record(result)
                 agents[key].observe(result)
                 proceed(key)
+            begin()
         errors.check()
 
     def _submit(

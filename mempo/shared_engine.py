@@ -140,12 +140,12 @@ class SharedRollout(Rollout):
 
     engine: SharedEngine
 
-    def collect(self, *arguments: Any, **named: Any) -> list[Trajectory]:
-        """As ``Rollout.collect``; every process of the group must call it."""
+    def run(self, *arguments: Any, **named: Any) -> list[Trajectory]:
+        """As ``Rollout.run``; every process of the group must call it."""
         if not self.engine.group.leads:
             self.engine.follow()
             return []
         try:
-            return super().collect(*arguments, **named)
+            return super().run(*arguments, **named)
         finally:
             self.engine.release()

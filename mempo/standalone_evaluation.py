@@ -14,7 +14,12 @@ from mempo.config import Config
 from mempo.data.tasks import load_heldout_tasks
 from mempo.engine import Engine
 from mempo.evaluated_models import EvaluatedModel, evaluated_models
-from mempo.evaluation import collect_in_context, evaluation_entry, summary
+from mempo.evaluation import (
+    evaluation_attempt,
+    evaluation_entry,
+    evaluation_sampling,
+    summary,
+)
 from mempo.evaluation_differences import paired_differences
 from mempo.evaluation_files import (
     EVALUATION_FILE,
@@ -105,8 +110,7 @@ def _roll_out_missing(
             engine = start(model, config)
             try:
                 rollout = Rollout.from_config(config, engine, model.conversation, retrievers)
-                for context in config.evaluation.contexts:
-                    _roll_out_mode(config, model.name, context, tasks, rollout, folder, bar)
+                _roll_out_model(config, model.name, tasks, rollout, folder, bar)
             except ToolFailureError:
                 folder.forget_tool_errors()
                 raise
@@ -114,36 +118,43 @@ def _roll_out_missing(
                 engine.close()
 
 
-def _roll_out_mode(
+def _roll_out_model(
     config: Config,
     model: str,
-    context: str,
     tasks: Mapping[int, Sequence[Task]],
     rollout: Rollout,
     folder: EvaluationFolder,
     bar: ProgressBar,
 ) -> None:
-    """The missing trajectories of one model in one mode, those of all numbers of objectives at
-    once: a long one holds up nothing but the end of the mode."""
-    missing = [
-        task
-        for count, chosen in tasks.items()
-        for task in chosen
-        if (model, context, count, task.id) not in folder.records
-    ]
+    """One model's missing trajectories, context modes and numbers of objectives in one stream: as
+    one ends the next begins, so that a mode does not wait for the longest of the one before."""
+    by_id = {(count, task.id): task for count, chosen in tasks.items() for task in chosen}
+    missing = {
+        "/".join(map(str, key)): key
+        for key in _expected(config, model, tasks)
+        if key not in folder.records
+    }
+    attempts = {
+        name: evaluation_attempt(
+            by_id[count, task],
+            config.evaluation,
+            context,
+            config.rollout.max_observation_tokens,
+            config.seed,
+        )
+        for name, (_, context, count, task) in missing.items()
+    }
 
-    def keep(trajectory: Trajectory) -> None:
+    def keep(name: str, trajectory: Trajectory) -> None:
+        context = missing[name][1]
         folder.add({"model": model, "context": context, **trajectory_record(trajectory)})
 
-    collect_in_context(
-        rollout,
-        missing,
-        config.evaluation,
-        context,
-        config.rollout.max_observation_tokens,
-        config.seed,
+    rollout.run(
+        attempts,
+        evaluation_sampling(config.evaluation),
         progress=lambda tick: bar.advance(tick.trajectories_done, tick.tokens),
         finished=keep,
+        at_once=config.engine.max_num_seqs,
     )
 
 

@@ -18,7 +18,7 @@ from mempo.config import RetrieverConfig
 from mempo.epoch_metrics import epoch_metrics
 from mempo.generation import Sampling
 from mempo.prompts import load_template
-from mempo.rollout import Progress, Rollout, derive_seed
+from mempo.rollout import Attempt, Progress, Rollout, derive_seed
 from mempo.tools import ToolBox, ToolFailureError
 from mempo.trajectory import Ending, Objective, Task, Trajectory
 
@@ -283,3 +283,42 @@ def test_a_prompt_that_does_not_fit_ends_without_a_round() -> None:
     assert (found.ending, found.rounds, found.reward) == (Ending.CONTEXT_BUDGET, [], 0.0)
     assert engine.requests == []
     assert found.format_valid is False
+
+
+def test_at_most_so_many_run_at_once_and_the_next_begins_when_one_ends() -> None:
+    """Five attempts, two at a time, the first one long: it holds up nobody."""
+    long = [SEARCH, *[f"<mem>m</mem>{SEARCH}"] * 5, ANSWER]
+    scripts = {"a": long, **{name: [ANSWER.removeprefix("<mem>m</mem>")] for name in "bcde"}}
+    rollout, engine = make_rollout(scripts)
+    most: list[int] = []
+    step = engine.step
+
+    def counted() -> list[Any]:
+        most.append(len(engine._running))
+        return step()
+
+    engine.step = counted  # type: ignore[method-assign]
+    attempts = {name: Attempt(make_task(name), 0, SETTINGS, (7,)) for name in "abcde"}
+    ended: list[tuple[str, str]] = []
+    found = rollout.run(
+        attempts,
+        Sampling(),
+        finished=lambda key, trajectory: ended.append((key, trajectory.task.id)),
+        at_once=2,
+    )
+    assert max(most) == 2
+    assert [trajectory.task.id for trajectory in found] == list("abcde")
+    assert ended[-1] == ("a", "a")
+    assert sorted(ended) == [(name, name) for name in "abcde"]
+    assert [len(trajectory.rounds) for trajectory in found] == [7, 1, 1, 1, 1]
+    alone = derive_seed(7, "c", 0, 1)
+    assert [request.seed for request in engine.of("c")] == [alone]
+
+
+def test_each_attempt_has_its_own_settings() -> None:
+    rollout, _ = make_rollout([SEARCH, f"<mem>m</mem>{SEARCH}", ANSWER])
+    few = replace(SETTINGS, max_rounds=1)
+    found = rollout.run(
+        {"few": Attempt(make_task(), 0, few), "many": Attempt(make_task(), 0, SETTINGS)}, Sampling()
+    )
+    assert [one.ending for one in found] == [Ending.MAX_ROUNDS, Ending.ANSWERED]

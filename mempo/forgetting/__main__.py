@@ -16,7 +16,7 @@ from mempo.run_files import write_json
 
 JSON_FILE: Final = "forgetting.json"
 PICTURE_FILE: Final = "forgetting.png"
-_TABLE_WIDTH: Final = 140
+_TABLE_WIDTH: Final = 170
 
 
 @friendly_errors()
