@@ -450,6 +450,11 @@ def test_curves() -> None:
     ]
     endings = panel_series(next(p for p in PANELS if p.pattern == r"ending/(\w+)"), metrics)
     assert [one.label for one in endings] == ["answered"]  # never seen: not drawn
+    kept = Panel("x", (("kept", "filter/kept_mem"), ("none", "filter/none_kept_mem")))
+    off = [{"epoch": 0, "filter/kept_mem": 1.0, "filter/none_kept_mem": 0.0}]
+    assert panel_series(kept, off) == []  # no filter: nothing to see
+    on = [*off, {"epoch": 1, "filter/kept_mem": 0.5, "filter/none_kept_mem": 0.25}]
+    assert [one.label for one in panel_series(kept, on)] == ["kept", "none"]
     assert running_mean([1.0, None, 4.0, 1.0], window=3) == [1.0, None, 2.5, 2.5]
     charts = draw_charts(metrics)
     assert [chart.title for chart in charts] == ["Memory reward by round", "Endings, share"]

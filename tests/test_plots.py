@@ -10,7 +10,12 @@ import pytest
 
 from mempo.errors import MempoError
 from mempo.plots.__main__ import main
-from mempo.plots.pictures import learning_curve, memory_reward_by_round, quality_against_tokens
+from mempo.plots.pictures import (
+    learning_curve,
+    memory_reward_by_round,
+    quality_against_tokens,
+    usual_window,
+)
 from mempo.plots.runs import group_runs, read_plot_run, smoothed
 from mempo.run_files import append_lines
 
@@ -105,6 +110,15 @@ def test_the_picture_shows_the_values_and_whole_epochs(tmp_path: Path) -> None:
     assert by_round is not None
     assert [line.get_label() for line in by_round.axes[0].lines[1:]] == ["round 2", "round 10"]
     assert list(by_round.axes[0].lines[1].get_ydata()) == [0.25, 0.5]
+
+
+def test_long_runs_are_smoothed_before_their_own_values(tmp_path: Path) -> None:
+    (short,) = groups(make_run(tmp_path / "a", 0, epochs=19))
+    (long,) = groups(make_run(tmp_path / "b", 0, epochs=20))
+    assert (usual_window([short]), usual_window([short, long])) == (1, 9)
+    raw, smooth = learning_curve([long], 3).axes[0].lines
+    assert list(raw.get_ydata())[:2] == pytest.approx([0.0, 0.1])
+    assert list(smooth.get_ydata())[:2] == pytest.approx([0.05, 0.1])  # (0 + 0.1) / 2
 
 
 def test_quality_against_tokens(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def draw_charts(metrics: Sequence[dict[str, float]]) -> list[Chart]:
 
 
 def panel_series(panel: Panel, metrics: Sequence[dict[str, float]]) -> list[Series]:
-    """The panel's curves of which the metrics hold anything; all-zero endings are left out."""
+    """The panel's curves of which the metrics hold anything worth a line."""
     keys = list(panel.keys)
     if panel.pattern is not None:
         logged = dict.fromkeys(key for record in metrics for key in record)
@@ -171,7 +171,10 @@ def metric_rows(metrics: Sequence[dict[str, float]]) -> list[tuple[str, list[str
 
 
 def _worth_it(series: Series) -> bool:
-    return not series.key.startswith("ending/") or any(series.values)
+    """False for endings that never came, and for the shares of a filter that is off."""
+    if series.key.startswith("filter/kept"):
+        return any(value not in (None, 1.0) for value in series.values)
+    return not series.key.startswith(("ending/", "filter/")) or any(series.values)
 
 
 def _natural(text: str) -> list[tuple[int, str]]:
@@ -207,7 +210,9 @@ def _draw(epochs: Sequence[int], series: Sequence[Series], zero: bool, salt: str
         axis.tick_params(labelsize=8, length=0)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
         axis.yaxis.set_major_locator(MaxNLocator(nbins=5))
-        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
+        axis.yaxis.set_major_formatter(
+            FuncFormatter(lambda value, _: f"{value:.4g}".replace("-", "−"))
+        )
         axis.set_xlim(*epoch_range(epochs))
         if zero:
             axis.axhline(0.0, color=_INK, linewidth=0.9)

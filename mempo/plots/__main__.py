@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mempo.cli import friendly_errors
-from mempo.plots.pictures import PICTURES, save
+from mempo.plots.pictures import PICTURES, SMOOTHED_FROM, WINDOW, save, usual_window
 from mempo.plots.runs import group_runs, read_plot_run
 
 
@@ -31,14 +31,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--smooth",
         type=_odd,
-        default=1,
         metavar="N",
-        help="running mean over N epochs, an odd number (default %(default)s: none)",
+        help=f"running mean over N epochs, an odd number; 1: none (default: {WINDOW} from "
+        f"{SMOOTHED_FROM} epochs on)",
     )
     options = parser.parse_args(arguments)
     groups = group_runs([read_plot_run(run) for run in options.runs])
     for name, draw in PICTURES.items():
-        figure = draw(groups, options.smooth)
+        figure = draw(groups, options.smooth or usual_window(groups))
         if figure is None:
             print(f"{name} is left out: no run has what it shows")
             continue

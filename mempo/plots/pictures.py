@@ -1,7 +1,8 @@
 """The pictures: learning curve, memory reward by round, quality against tokens.
 
 A line is the mean over the runs of a group, the band around it reaches from the least to the
-largest of them.
+largest of them. Where curves are smoothed (a running mean of each run), the means as they were
+stand behind them, thin and pale.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mempo.plots.runs import Band, Group, PlotRun
+from mempo.plots.runs import Group, PlotRun
 
 if TYPE_CHECKING:  # matplotlib takes a second to import
     from matplotlib.axes import Axes
@@ -24,6 +25,9 @@ PANELS: Final = (
 )
 BY_ROUND: Final = "memory_reward_by_round"
 SUFFIXES: Final = (".png", ".svg")
+SMOOTHED_FROM: Final = 20
+"""Runs of this many epochs are smoothed, by ``WINDOW`` epochs, unless one asks otherwise."""
+WINDOW: Final = 9
 _MARKED_BELOW: Final = 30
 """Curves with fewer epochs get a mark at each."""
 
@@ -34,7 +38,7 @@ def learning_curve(groups: Sequence[Group], window: int) -> Figure:
     for axis, (title, key) in zip(axes, PANELS, strict=True):
         axis.set_title(title)
         for number, group in enumerate(groups):
-            _draw_band(axis, group.band(key, window), f"C{number}", group.label)
+            _draw_metric(axis, group, key, window, f"C{number}", group.label)
     axes[2].axhline(0.0, color="grey", linewidth=0.8)
     for axis in axes[2:]:
         axis.set_xlabel("epoch")
@@ -62,8 +66,8 @@ def memory_reward_by_round(groups: Sequence[Group], window: int) -> Figure | Non
         for number in rounds:
             # The lightest end of the map is hard to see on white.
             colour = colours(0.9 * (number - 2) / max(last - 2, 1))
-            band = group.band(f"{BY_ROUND}/round_{number}", window)
-            _draw_band(axis, band, colour, f"round {number}")
+            key = f"{BY_ROUND}/round_{number}"
+            _draw_metric(axis, group, key, window, colour, f"round {number}")
     for index, axis in enumerate(axes):
         axis.set_visible(index < len(scored))
         if index % columns == 0:
@@ -97,6 +101,12 @@ def quality_against_tokens(groups: Sequence[Group]) -> Figure | None:
     return figure
 
 
+def usual_window(groups: Sequence[Group]) -> int:
+    """How many epochs the running mean covers when nothing is said; 1 is none."""
+    longest = max(len(run.records) for group in groups for run in group.runs)
+    return WINDOW if longest >= SMOOTHED_FROM else 1
+
+
 def save(figure: Figure, path: Path) -> list[Path]:
     """Writes the figure as PNG and SVG, beside each other; ``path`` has no suffix."""
     import matplotlib as mpl
@@ -127,7 +137,11 @@ def _figure(
     return figure, axes
 
 
-def _draw_band(axis: Axes, band: Band, colour: Any, label: str) -> None:
+def _draw_metric(axis: Axes, group: Group, key: str, window: int, colour: Any, label: str) -> None:
+    band = group.band(key, window)
+    if window > 1:  # what was smoothed, pale behind it
+        raw = group.band(key)
+        axis.plot(raw.epochs, raw.mean, color=colour, linewidth=0.7, alpha=0.3)
     marker = "." if len(band.epochs) < _MARKED_BELOW else None
     axis.plot(band.epochs, band.mean, color=colour, label=label, marker=marker)
     if band.low != band.high:

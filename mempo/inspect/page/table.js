@@ -8,7 +8,7 @@ const COLUMNS = [
   ['task', 'task', '', ''],
   ['sample', '#', 'number', '36px'],
   ['reward', 'reward', 'number', '62px'],
-  ['memory', 'mem. reward', 'number', '100px'],
+  ['memory', 'mem. reward', 'number', '112px'],
   ['ending', 'ending', '', '92px'],
   ['rounds', 'rounds', 'number', '58px'],
   ['held', 'facts', 'number', '50px'],
