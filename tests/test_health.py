@@ -12,6 +12,7 @@ from handmade import make_trajectory
 from callbacks.health import HealthCallback
 from mempo.config import HealthConfig
 from mempo.health import CHECKS, findings
+from mempo.phases import Phases
 from mempo.run_files import append_lines
 
 SETTINGS = HealthConfig(window=2)
@@ -118,14 +119,16 @@ def test_what_was_not_measured_is_no_finding() -> None:
 
 def trainer(epoch: int, *, main_process: bool = True) -> Any:
     source = SimpleNamespace(
-        trajectories=[make_trajectory(sample=s, reward=0.0) for s in range(2)], phase_seconds={}
+        trajectories=[make_trajectory(sample=s, reward=0.0) for s in range(2)],
+        phases=Phases(),
+        staleness=0,
     )
     return SimpleNamespace(
         current_epoch=epoch, global_step=epoch, is_global_zero=main_process, datamodule=source
     )
 
 
-MODULE = cast(Any, SimpleNamespace(epoch_metrics={}))
+MODULE = cast(Any, SimpleNamespace(epoch_metrics={}, phases=Phases()))
 
 
 def test_the_run_says_it_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,17 +38,24 @@ def raw_records(data: bytes) -> Iterator[bytes]:
 
 
 def read_history(run: Path) -> list[dict[str, Any]]:
-    """The entries that were logged, in order; ``run`` is the folder ``offline-run-…``."""
+    """The entries that were logged, in order; ``run`` is the folder ``offline-run-…`` of a run that
+    has ended. wandb's own process may write the end a moment after that."""
+    deadline = time.monotonic() + 30
+    while not (records := _records(run)) or records[-1].WhichOneof("record_type") != "exit":
+        assert time.monotonic() < deadline, "wandb did not write the end of the run"
+        time.sleep(0.1)
+    return [
+        _entry(record.history.item)
+        for record in records
+        if record.WhichOneof("record_type") == "history"
+    ]
+
+
+def _records(run: Path) -> list[Any]:
     from wandb.proto.wandb_internal_pb2 import Record
 
     (file,) = run.glob("run-*.wandb")
-    entries: list[dict[str, Any]] = []
-    for raw in raw_records(file.read_bytes()):
-        record = Record()
-        record.ParseFromString(raw)
-        if record.WhichOneof("record_type") == "history":
-            entries.append(_entry(record.history.item))
-    return entries
+    return [Record.FromString(raw) for raw in raw_records(file.read_bytes())]
 
 
 def _entry(items: Any) -> dict[str, Any]:
