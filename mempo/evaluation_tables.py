@@ -13,7 +13,7 @@ from rich.table import Table
 from mempo.evaluation_differences import Difference, Name, Summaries
 
 _TABLE_WIDTH: Final = 110
-_WIDE_TABLE_WIDTH: Final = 150
+_WIDE_TABLE_WIDTH: Final = 170
 _COLUMNS: Final = (
     ("EM", "exact_match", "{:.1f}"),
     ("F1", "f1", "{:.1f}"),
@@ -62,7 +62,7 @@ def evaluation_table(entries: Mapping[Name, Mapping[str, Any]], labels: Mapping[
     and F1. ``labels`` are short names of the models."""
     table = Table(title="Held-out evaluation")
     for title in ("model", "context"):
-        table.add_column(title)
+        table.add_column(title, no_wrap=True)
     for title in ("objectives", "tasks"):
         table.add_column(title, justify="right")
     for title, key, _ in _COLUMNS:
@@ -86,7 +86,7 @@ def differences_table(differences: Sequence[Difference], labels: Mapping[str, st
     """One line per pair and number of objectives: the second minus the first, with intervals."""
     table = Table(title="Paired differences on the same tasks")
     for title in ("", "minus"):
-        table.add_column(title)
+        table.add_column(title, no_wrap=True)
     table.add_column("objectives", justify="right")
     for title, _, _ in _DIFFERENCE_COLUMNS:
         table.add_column(title, justify="right", no_wrap=True)
