@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from mempo.evaluation_differences import Difference, Name, Summaries
 
 _TABLE_WIDTH: Final = 110
-_WIDE_TABLE_WIDTH: Final = 170
 _COLUMNS: Final = (
     ("EM", "exact_match", "{:.1f}"),
     ("F1", "f1", "{:.1f}"),
@@ -42,6 +42,13 @@ _CSV_COLUMNS: Final = (
 def wide_console(width: int = _TABLE_WIDTH) -> Console:
     """A console on which a table keeps its columns, also where there is no terminal."""
     return Console(width=max(Console().width, width))
+
+
+def print_whole(table: Table) -> None:
+    """Prints a table as wide as it needs to be, also where the terminal is narrower."""
+    unbounded = Console(width=10_000)
+    needed = Measurement.get(unbounded, unbounded.options, table).maximum
+    wide_console(needed).print(table)
 
 
 def print_table(results: Mapping[str, Mapping[str, Mapping[str, Any]]], console: Console) -> None:
@@ -110,10 +117,9 @@ def print_evaluation(
     labels: Mapping[str, str],
 ) -> None:
     """Both tables; the second only where there is something to compare."""
-    console = wide_console(_WIDE_TABLE_WIDTH)
-    console.print(evaluation_table(entries, labels))
+    print_whole(evaluation_table(entries, labels))
     if differences:
-        console.print(differences_table(differences, labels))
+        print_whole(differences_table(differences, labels))
 
 
 def write_tasks_csv(path: Path, summaries: Summaries) -> None:
