@@ -13,6 +13,8 @@ _COLUMNS: Final = (
     ("objectives per task", "by_objectives"),
     ("rounds used", "by_rounds"),
 )
+_MARKERS: Final = (("o", "-"), ("s", "--"), ("^", ":"), ("D", "-."), ("v", "-"), ("P", "--"))
+"""Symbol and line of each context mode; with several models the colour is the model's."""
 _LARGEST_MARKER: Final = 120.0
 """Area in square points of the marker that stands for all tasks."""
 
@@ -38,9 +40,11 @@ def draw_evaluation(
         for column, (_, part) in enumerate(_COLUMNS):
             axis = axes[row, column]
             axis.grid(alpha=0.3)
-            for number, ((model, context), entry) in enumerate(entries.items()):
+            for (model, context), entry in entries.items():
                 label = f"{labels[model]}, {context}" if several else context
-                _draw_line(axis, entry, part, key, f"C{number}", label)
+                by_context = list(dict.fromkeys(name for _, name in entries)).index(context)
+                color = list(labels).index(model) if several else by_context
+                _draw_line(axis, entry, part, key, f"C{color}", _MARKERS[by_context % 6], label)
     axes[0, 0].set_ylim(-3.0, 103.0)
     axes[1, 0].set_ylim(bottom=0.0)
     counts = sorted({int(count) for entry in entries.values() for count in entry["by_objectives"]})
@@ -56,17 +60,24 @@ def draw_evaluation(
 
 
 def _draw_line(
-    axis: Any, entry: Mapping[str, Any], part: str, key: str, color: str, label: str
+    axis: Any,
+    entry: Mapping[str, Any],
+    part: str,
+    key: str,
+    color: str,
+    marker: tuple[str, str],
+    label: str,
 ) -> None:
+    symbol, style = marker
     points = entry[part]
     places = [int(place) for place in points]
     values = [one[key] for one in points.values()]
     if part == "by_rounds":
-        axis.plot(places, values, color=color, linewidth=1.0, alpha=0.5, label=label)
+        axis.plot(places, values, style, color=color, linewidth=1.0, alpha=0.5, label=label)
         sizes = [_LARGEST_MARKER * one["tasks"] / entry["tasks"] for one in points.values()]
-        axis.scatter(places, values, s=sizes, color=color)
+        axis.scatter(places, values, s=sizes, color=color, marker=symbol)
         return
-    axis.plot(places, values, color=color, marker="o", label=label)
+    axis.plot(places, values, style, color=color, marker=symbol, label=label)
     for place, value, one in zip(places, values, points.values(), strict=True):
         bounds = one.get("ci95", entry.get("ci95", {})).get(key)
         if bounds is not None:

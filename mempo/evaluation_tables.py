@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from mempo.evaluation_differences import Difference, Name, Summaries
 
 _TABLE_WIDTH: Final = 110
-_WIDE_TABLE_WIDTH: Final = 150
 _COLUMNS: Final = (
     ("EM", "exact_match", "{:.1f}"),
     ("F1", "f1", "{:.1f}"),
@@ -44,6 +44,13 @@ def wide_console(width: int = _TABLE_WIDTH) -> Console:
     return Console(width=max(Console().width, width))
 
 
+def print_whole(table: Table) -> None:
+    """Prints a table as wide as it needs to be, also where the terminal is narrower."""
+    unbounded = Console(width=10_000)
+    needed = Measurement.get(unbounded, unbounded.options, table).maximum
+    wide_console(needed).print(table)
+
+
 def print_table(results: Mapping[str, Mapping[str, Mapping[str, Any]]], console: Console) -> None:
     """Training's table: one line per stage (outer key) and context mode (inner key)."""
     table = Table(title="Held-out evaluation")
@@ -62,7 +69,7 @@ def evaluation_table(entries: Mapping[Name, Mapping[str, Any]], labels: Mapping[
     and F1. ``labels`` are short names of the models."""
     table = Table(title="Held-out evaluation")
     for title in ("model", "context"):
-        table.add_column(title)
+        table.add_column(title, no_wrap=True)
     for title in ("objectives", "tasks"):
         table.add_column(title, justify="right")
     for title, key, _ in _COLUMNS:
@@ -86,7 +93,7 @@ def differences_table(differences: Sequence[Difference], labels: Mapping[str, st
     """One line per pair and number of objectives: the second minus the first, with intervals."""
     table = Table(title="Paired differences on the same tasks")
     for title in ("", "minus"):
-        table.add_column(title)
+        table.add_column(title, no_wrap=True)
     table.add_column("objectives", justify="right")
     for title, _, _ in _DIFFERENCE_COLUMNS:
         table.add_column(title, justify="right", no_wrap=True)
@@ -110,10 +117,9 @@ def print_evaluation(
     labels: Mapping[str, str],
 ) -> None:
     """Both tables; the second only where there is something to compare."""
-    console = wide_console(_WIDE_TABLE_WIDTH)
-    console.print(evaluation_table(entries, labels))
+    print_whole(evaluation_table(entries, labels))
     if differences:
-        console.print(differences_table(differences, labels))
+        print_whole(differences_table(differences, labels))
 
 
 def write_tasks_csv(path: Path, summaries: Summaries) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from mempo.cli import friendly_errors
-from mempo.evaluation_tables import wide_console
+from mempo.evaluation_tables import print_whole
 from mempo.forgetting.picture import draw_report
 from mempo.forgetting.report import DETAILED_GROUPS, read_report, trajectories_file
 from mempo.forgetting.tables import report_tables
@@ -16,7 +16,6 @@ from mempo.run_files import write_json
 
 JSON_FILE: Final = "forgetting.json"
 PICTURE_FILE: Final = "forgetting.png"
-_TABLE_WIDTH: Final = 170
 
 
 @friendly_errors()
@@ -36,9 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     folder = options.output or file.parent
     write_json(folder / JSON_FILE, report.as_json())
     draw_report(folder / PICTURE_FILE, report)
-    console = wide_console(_TABLE_WIDTH)
     for table in report_tables(report):
-        console.print(table)
+        print_whole(table)
     if len(report.detailed()) == DETAILED_GROUPS < len(report.groups):
         print(f"in detail: {DETAILED_GROUPS} of the groups; {JSON_FILE} holds all")
     if report.others:
