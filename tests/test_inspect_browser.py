@@ -28,6 +28,8 @@ pytestmark = [
 
 MANY, ROUNDS = 2000, 8
 OPENS_WITHIN_MS = 3000
+LOADED = "performance.getEntriesByType('navigation')[0].loadEventEnd"
+"""Milliseconds from the call of the page to the end of its load event, scripts included."""
 
 
 @pytest.fixture(scope="module")
@@ -173,16 +175,14 @@ def test_two_thousand_trajectories_open_within_three_seconds(browser: Any, large
     times = []
     for _ in range(2):
         open_page(browser, large, "#view=browse")
-        times.append(
-            browser.execute_script(
-                "const [entry] = performance.getEntriesByType('navigation');"
-                "return entry.loadEventEnd"
-            )
-        )
+        # The browser writes the time down after its load event, at whose beginning the driver goes
+        # on: until then it is 0.
+        wait_for(browser, f"{LOADED} > 0")
+        times.append(browser.execute_script(f"return {LOADED}"))
         assert browser.execute_script("return document.getElementById('count').textContent") == (
             str(MANY)
         )
-    assert 0 < min(times) < OPENS_WITHIN_MS, json.dumps(times)
+    assert min(times) < OPENS_WITHIN_MS, json.dumps(times)
     assert len(rows(browser)) < 100  # only those in sight
     assert errors(browser) == []
 
