@@ -28,6 +28,7 @@ SMALL = (
     "update.py",
     "rollout.py --trajectories 16 --rounds 3 --generated 64 --straggler-seconds 2 --repeats 2",
     "step.py single --prompts 2 --repeats 2",
+    "retrieval.py --passages 5000 --vocabulary 50000 --queries 200 --against-memory",
     "step.py tools --repeats 2",
 )
 FULL = (
@@ -43,6 +44,9 @@ FULL = (
     "step.py single",
     "step.py single --model smollm2",
     "step.py tools",
+    "retrieval.py --passages 20000 --against-memory --server-seconds 60",
+    "retrieval.py --passages 1000000",
+    "retrieval.py --passages 5000000",
 )
 FIGURES = (
     "ratio",
@@ -60,6 +64,16 @@ FIGURES = (
     "slow_tool_delay_ratio",
     "trajectories_per_minute",
     "seconds_step",
+    "build_seconds",
+    "build_peak_gib",
+    "query_ms_median",
+    "query_ms_p95",
+    "serve_resident_gib",
+    "speedup",
+    "same_top5",
+    "server_answers",
+    "server_errors",
+    "server_ms_p95",
 )
 
 
@@ -84,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    names = ["scoring", "update", "rollout", "step"]
+    names = ["scoring", "update", "rollout", "step", "retrieval"]
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--full", action="store_true", help="the shapes of docs/benchmarks.md")
     parser.add_argument("--only", nargs="+", choices=names, default=names, help="scripts to run")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import rollout, scoring, step, table, update
+from benchmarks import retrieval, rollout, scoring, step, table, update
 from benchmarks.common import (
     Words,
     forward_flops,
@@ -108,12 +108,26 @@ def test_step(run: Run, case: str) -> None:
     assert 0 < phases <= result["seconds_step"] * 1.01
 
 
+def test_retrieval(run: Run) -> None:
+    result = run(
+        retrieval.main,
+        "--passages 500 --words 20 --vocabulary 2000 --queries 50 --against-memory "
+        "--server-seconds 1 --clients 4",
+    )
+    assert result["same_top5"] == 1.0
+    assert result["speedup"] > 0
+    assert result["server_answers"] >= 4
+    assert result["server_errors"] == 0
+    assert 0 < result["query_ms_median"] <= result["query_ms_p95"] <= result["query_ms_most"]
+
+
 def test_every_command_of_the_table_can_be_parsed() -> None:
     parsers = {
         "scoring": scoring.parse,
         "update": update.parse,
         "rollout": rollout.parse,
         "step": step.parse,
+        "retrieval": retrieval.parse,
     }
     for command in (*table.SMALL, *table.FULL):
         script, arguments = command.split(".py")
