@@ -35,6 +35,10 @@ MASK_ELEMENTS = 2**28
 
 _WORTH_A_PASS = 128  # tokens
 
+_WORTH_A_CROP = 2**20
+"""Pairs of a branch token and a kept token that does not concern it, from which on the branches
+behind a shorter prefix get a pass of their own, over keys and values cropped to it."""
+
 
 @dataclass(frozen=True)
 class Branch:
@@ -122,13 +126,13 @@ def tree_logprobs(
         cache, values = _run_sequences(model, members, entry.shared, temperature)
         for index, of_tree in zip(entry.trees, values, strict=True):
             own[index] = of_tree
-        kept = cache.get_seq_length()
-        for chunk in entry.chunks:
+        for chunk in entry.chunks:  # behind ever shorter prefixes
+            kept = max(trees[slot.tree].branches[slot.branch].prefix for slot in chunk)
+            cache.crop(kept - cache.get_seq_length())
             for slot, scored in zip(
                 chunk, _run_branches(model, trees, chunk, cache, len(members)), strict=True
             ):
                 branches[slot.tree][slot.branch] = scored
-            cache.crop(kept - cache.get_seq_length())
             progress(len(chunk))
     done = sum(1 + bool(entry.shared) + len(entry.chunks) for entry in plan)
     for _ in range(passes_on_every_rank(done) - done):
@@ -164,37 +168,50 @@ def _shared_start(trees: Sequence[Tree]) -> int:
 def _chunks(
     trees: Sequence[Tree], group: list[int], batch_tokens: int
 ) -> Iterator[tuple[_Slot, ...]]:
-    """Passes over the branches of a group. In each, a row takes branches of its own tree as long
-    as they fit into its share of the budget and of the mask (at least one)."""
+    """Passes over the branches of a group, those behind the longest prefixes first. In each, a row
+    takes branches of its own tree as long as they fit into its share of the budget and of the mask
+    (at least one), and until it is worth cropping the kept keys and values for the rest."""
     past = len(trees[group[0]].ids)
     share = min(batch_tokens, MASK_ELEMENTS // (past + batch_tokens)) // len(group)
-    waiting = [list(range(len(trees[index].branches))) for index in group]
+    waiting = [_longest_prefix_first(trees[index].branches) for index in group]
     while any(waiting):
         chunk: list[_Slot] = []
         for row, index in enumerate(group):
-            column = 0
+            branches, column, longest = trees[index].branches, 0, 0
+            rest = sum(len(branches[number].ids) for number in waiting[row])
             while waiting[row]:
-                size = len(trees[index].branches[waiting[row][0]].ids)
+                branch = branches[waiting[row][0]]
+                size = len(branch.ids)
                 if column and column + size > share:
+                    break
+                longest = max(longest, branch.prefix)
+                if 2 * branch.prefix < longest and rest * (longest - branch.prefix) > _WORTH_A_CROP:
                     break
                 chunk.append(_Slot(index, waiting[row].pop(0), row, column))
                 column += size
+                rest -= size
         yield tuple(chunk)
+
+
+def _longest_prefix_first(branches: Sequence[Branch]) -> list[int]:
+    return sorted(range(len(branches)), key=lambda number: -branches[number].prefix)
 
 
 def _run_sequences(
     model: Any, trees: Sequence[Tree], shared: int, temperature: float
 ) -> tuple[DynamicCache, list[Tensor]]:
     """The sequences, right-padded, behind their shared start; their keys and values, and the
-    log-probabilities of their own tokens."""
+    log-probabilities of their own tokens.
+
+    Padding stands behind everything that attention may look at, so it needs no mask; without one,
+    attention kernels skip the pairs that causality forbids.
+    """
     device = next(model.parameters()).device
     width = max(len(tree.ids) for tree in trees)
     ids = torch.zeros(len(trees), width, dtype=torch.long)  # (B, T)
-    attention = torch.zeros_like(ids)
     for row, tree in enumerate(trees):
         ids[row, : len(tree.ids)] = torch.tensor(tree.ids)
-        attention[row, : len(tree.ids)] = 1
-    ids, attention = ids.to(device), attention.to(device)
+    ids = ids.to(device)
     cache = DynamicCache()
     if shared:
         model(input_ids=ids[:1, :shared], past_key_values=cache, use_cache=True, logits_to_keep=1)
@@ -203,7 +220,6 @@ def _run_sequences(
     def forward(**more: Any) -> Any:
         return model(
             input_ids=ids[:, shared:],
-            attention_mask=attention,
             past_key_values=cache,
             use_cache=True,
             **more,

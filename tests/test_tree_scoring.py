@@ -216,6 +216,40 @@ def test_what_is_shared() -> None:
 
 
 @pytest.mark.parametrize("memory_context", [False, True])
+@pytest.mark.parametrize("batch_tokens", [200, 100_000])
+def test_keys_and_values_are_cropped_for_shorter_prefixes(
+    batch_tokens: int, memory_context: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a limit at which each such step is worth a pass."""
+    model = make_model("llama")
+    padded = scores(model, make_trajectories(3, 7, 6, memory_context), "padded")
+    monkeypatch.setattr("mempo.tree_scoring._WORTH_A_CROP", 0)
+    found = make_trajectories(3, 7, 6, memory_context)
+    tree = scores(model, found, "tree", batch_tokens=batch_tokens)
+    for one, other in zip(tree, padded, strict=True):
+        assert one == pytest.approx(other, abs=1e-5)
+
+
+def test_what_stands_behind_a_shorter_prefix_has_a_pass_of_its_own() -> None:
+    tree = Tree(
+        (0,) * 4000,
+        (
+            *(Branch(100, (0,) * 50, 1) for _ in range(20)),  # memories behind the prompt
+            *(Branch(prefix, (0,) * 10, 1) for prefix in (1000, 2000, 3000, 4000)),
+        ),
+    )
+    (entry,) = plan_passes([tree], 10_000)
+    prefixes = [[tree.branches[slot.branch].prefix for slot in chunk] for chunk in entry.chunks]
+    # Behind 4000 tokens first. At 1000 the rest has 1,010 tokens, which need not see 3000 of those:
+    # 3 million pairs. Behind 1000 the memories' 1,000 tokens would see 900 in vain, 0.9 million
+    # pairs, which is not worth another pass.
+    assert prefixes == [[4000, 3000, 2000], [1000, *[100] * 20]]
+    short = Tree(tree.ids[:400], (*tree.branches[:20], Branch(400, (0,) * 10, 1)))
+    (entry,) = plan_passes([short], 10_000)
+    assert len(entry.chunks) == 1  # 300,000 pairs
+
+
+@pytest.mark.parametrize("memory_context", [False, True])
 @pytest.mark.parametrize("batch_tokens", [1, 200, 100_000])
 def test_one_pass_gives_the_old_log_probabilities_too(
     batch_tokens: int, memory_context: bool
