@@ -61,12 +61,7 @@ def token_logprobs(
         columns = rows + ids.shape[1] - 1
     values = statistics_at(
         model,
-        lambda: model(
-            input_ids=ids,
-            attention_mask=attention_mask,
-            position_ids=(attention_mask.cumsum(-1) - 1).clamp(min=0),
-            use_cache=False,
-        ),
+        lambda: model(input_ids=ids, use_cache=False, **_padding(attention_mask)),
         rows,
         columns - 1,
         ids[rows, columns],
@@ -82,6 +77,20 @@ def token_logprobs(
         _placed(chosen, rows, columns, ids.shape),
         _placed(entropies, rows, columns, ids.shape) if entropy != "none" else None,
     )
+
+
+def _padding(attention_mask: Tensor) -> dict[str, Tensor]:
+    """What the model must be told of padding.
+
+    Nothing where it stands behind the tokens only: causal attention never looks there, and without
+    a mask its kernels skip the pairs that causality forbids, and flash kernels can serve.
+    """
+    if bool((attention_mask[:, 1:] <= attention_mask[:, :-1]).all()):
+        return {}
+    return {
+        "attention_mask": attention_mask,
+        "position_ids": (attention_mask.cumsum(-1) - 1).clamp(min=0),
+    }
 
 
 def statistics_at(

@@ -210,8 +210,10 @@ class Fixed(torch.nn.Module):
     def get_output_embeddings(self) -> torch.nn.Module:
         return self.head
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, **_: Any) -> Any:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **_: Any) -> Any:
         self.calls += 1
+        if attention_mask is None:
+            attention_mask = torch.ones_like(input_ids)
         vocabulary = 1000
         logits = torch.zeros(*input_ids.shape, vocabulary)
         for row, ids in enumerate(input_ids):
