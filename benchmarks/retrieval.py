@@ -187,8 +187,8 @@ def against_memory(corpus: Path, index: Path, queries: Sequence[str]) -> dict[st
         expected = in_memory.search(query, TOP_K)
         memory_seconds += time.perf_counter() - middle
         disk_seconds += middle - start
-        scores = [np.array([one.score for one in part]) for part in (found, expected)]
-        same += scores[0].shape == scores[1].shape and np.allclose(*scores, rtol=1e-5, atol=0)
+        left, right = (np.array([one.score for one in part]) for part in (found, expected))
+        same += left.shape == right.shape and bool(np.allclose(left, right, rtol=1e-5, atol=0))
     return {"speedup": memory_seconds / disk_seconds, "same_top5": same / len(chosen)}
 
 
