@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -39,3 +40,9 @@ def wait_for_epoch(metrics: Path, process: subprocess.Popen) -> None:
         assert process.poll() is None, process.stdout.read() if process.stdout else ""
         assert time.monotonic() < deadline
         time.sleep(0.5)
+
+
+def interruptible() -> None:
+    """For ``preexec_fn``: a process started in the background may ignore Ctrl-C, and its children
+    with it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

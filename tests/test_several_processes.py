@@ -86,6 +86,26 @@ def test_two_processes_share_an_engine(evaluated_alone: dict, cache: Path, tmp_p
     assert set(keys.values()) == {1}
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_exception_in_one_process_ends_both_and_is_shown_first(
+    cache: Path, tmp_path: Path, rank: int
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "tests/raise_run.py", str(tmp_path), str(cache), str(rank)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=ROOT,
+    )
+    wait_for_epoch(tmp_path / "metrics.jsonl", process)
+    # The pipe ends when both processes, which hold its other end, have ended.
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode != 0
+    first = output[output.index("Traceback") :]
+    first = first[: first.index("Error: ") + 60]
+    assert f"RuntimeError: broken on rank {rank}" in first, output
+
+
 @pytest.mark.parametrize("killed", ["launcher", "second"])
 def test_when_one_process_is_killed_the_other_ends(
     cache: Path, tmp_path: Path, killed: str

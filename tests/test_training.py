@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from programs import ROOT, read_lines, run_program, wait_for_epoch
+from programs import ROOT, interruptible, read_lines, run_program, wait_for_epoch
 from wandb_file import read_history
 
 from mempo import metric_keys
@@ -213,6 +213,7 @@ def test_a_stopped_run_says_how_to_go_on_and_does(
         stderr=subprocess.STDOUT,
         text=True,
         cwd=ROOT,
+        preexec_fn=interruptible,
     )
     metrics = tmp_path / "metrics.jsonl"
     wait_for_epoch(metrics, process)
