@@ -32,14 +32,13 @@ def told_when_stopped(go_on: Callable[[], str]) -> Iterator[None]:
     previous = signal.signal(signal.SIGTERM, _terminate)
     try:
         yield
-    except (KeyboardInterrupt, SystemExit) as stop:
-        # Lightning turns Ctrl-C into an exit of its own while it handles the KeyboardInterrupt.
-        if isinstance(stop, _Terminated):
-            cause, code = "SIGTERM", TERMINATED
-        elif isinstance(stop, KeyboardInterrupt) or isinstance(stop.__context__, KeyboardInterrupt):
-            cause, code = "Ctrl-C", INTERRUPTED
-        else:
+    except BaseException as error:
+        stop = _stop_behind(error)
+        if stop is None:
             raise
+        cause, code = ("Ctrl-C", INTERRUPTED)
+        if isinstance(stop, _Terminated):
+            cause, code = ("SIGTERM", TERMINATED)
         if is_first_process():
             print(f"stopped by {cause}. {go_on()}", file=sys.stderr, flush=True)
         raise SystemExit(code) from None
@@ -57,6 +56,18 @@ def how_to_go_on(run_dir: str) -> str:
     if checkpoint is None:
         return f"No epoch has ended yet; start again with\n  {command}"
     return f"Finished epochs are in {run_dir}; go on from {checkpoint.name} with\n  {command}"
+
+
+def _stop_behind(error: BaseException) -> BaseException | None:
+    """The stop that led to ``error``: itself, or what was being handled when it was raised.
+
+    Lightning turns Ctrl-C into an exit of its own, and what is interrupted may end with an error of
+    another kind, as a file that is being written does.
+    """
+    seen: BaseException | None = error
+    while seen is not None and not isinstance(seen, (KeyboardInterrupt, _Terminated)):
+        seen = seen.__cause__ or seen.__context__
+    return seen
 
 
 def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
