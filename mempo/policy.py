@@ -21,7 +21,7 @@ from mempo.gather import gather_objects
 from mempo.logprobs import token_logprobs
 from mempo.loss import NonFiniteTokenError, policy_loss
 from mempo.models.lora import named_weights, without_adapters
-from mempo.models.sharded import fill, shard
+from mempo.models.sharded import shard_and_fill
 from mempo.phases import Phases
 from mempo.rollout import derive_seed
 
@@ -98,9 +98,8 @@ class MemPOModule(L.LightningModule):
         self._sharded = True
         for model in (self.model, self.reference):
             if model is not None:
-                shard(model, mesh, self.config.model.dtype)
-                if any(parameter.is_meta for parameter in model.parameters()):
-                    fill(model, self.start_folder, self.device)
+                dtype = self.config.model.dtype
+                shard_and_fill(model, mesh, dtype, self.start_folder, self.device)
 
     def on_train_epoch_start(self) -> None:
         # Models that transformers loads are in eval mode, which turns gradient checkpointing off.

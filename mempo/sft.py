@@ -22,7 +22,7 @@ from mempo.batches import group_by_tokens
 from mempo.config import SftConfig
 from mempo.demonstration_tokens import TrainingText
 from mempo.logprobs import token_logprobs
-from mempo.models.sharded import fill, shard
+from mempo.models.sharded import shard_and_fill
 from mempo.rollout import derive_seed
 
 
@@ -112,9 +112,7 @@ class SftModule(L.LightningModule):
         if mesh is None or getattr(self, "_sharded", False):
             return
         self._sharded = True
-        shard(self.model, mesh, self.dtype_of_passes)
-        if any(parameter.is_meta for parameter in self.model.parameters()):
-            fill(self.model, self.start_folder, self.device)
+        shard_and_fill(self.model, mesh, self.dtype_of_passes, self.start_folder, self.device)
 
     def on_train_start(self) -> None:
         # Models that transformers loads are in eval mode, which turns gradient checkpointing off.

@@ -40,6 +40,13 @@ def shard(model: Any, mesh: Any, dtype: str) -> None:
     fully_shard(model, mesh=mesh["data_parallel"], mp_policy=precision)
 
 
+def shard_and_fill(model: Any, mesh: Any, dtype: str, folder: str, device: torch.device) -> None:
+    """``shard``, and ``fill`` from ``folder`` where the model has no weights yet."""
+    shard(model, mesh, dtype)
+    if any(parameter.is_meta for parameter in model.parameters()):
+        fill(model, folder, device)
+
+
 def can_start_empty(folder: str) -> bool:
     """Whether ``empty_policy`` serves this model: not where input and output layer are tied (small
     models, which are loaded whole), nor without weights in safetensors files."""
