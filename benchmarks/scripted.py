@@ -18,7 +18,7 @@ from mempo.config import EngineConfig
 from mempo.conversation import Conversation
 from mempo.engine import Engine, EngineError
 from mempo.generation import Generation, Sampling
-from mempo.protocol import STOP_STRINGS
+from mempo.protocol import STOP_STRINGS, TAGS
 from mempo.retrieval.base import Page, Passage
 
 Ending = Callable[[str, int], str]
@@ -26,6 +26,9 @@ Ending = Callable[[str, int], str]
 """
 
 TITLE = "page"
+
+_NEVER_SAMPLED = "\ue000"
+"""A private character of Unicode."""
 
 
 @dataclass
@@ -43,7 +46,9 @@ class Request:
 
 
 def forced_parameters(tokens: int, seed: int) -> Any:
-    """Exactly ``tokens`` tokens at temperature 1; all else as ``Engine.submit`` asks for it."""
+    """Exactly ``tokens`` tokens at temperature 1; all else as ``Engine.submit`` asks for it, except
+    that the stop strings, which a random model may happen to sample, are others of their lengths.
+    """
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
@@ -54,7 +59,7 @@ def forced_parameters(tokens: int, seed: int) -> Any:
         seed=seed,
         max_tokens=tokens,
         logprobs=0,
-        stop=list(STOP_STRINGS),
+        stop=[_NEVER_SAMPLED * len(string) for string in STOP_STRINGS],
         ignore_eos=True,
         include_stop_str_in_output=True,
         skip_special_tokens=True,
@@ -132,7 +137,10 @@ class ForcedEngine(Engine):
         tail = self._encoded[text]
         if len(tail) >= len(generation.ids):
             raise EngineError(f"a round needs more than the {len(tail)} tokens of {text!r}")
-        ids = [*generation.ids[: -len(tail)], *tail]
+        sampled = generation.ids[: -len(tail)]
+        if any(f"{tag}>" in self._conversation.decode(sampled) for tag in TAGS):
+            sampled = self._conversation.encode("x")[:1] * len(sampled)  # a tag by chance
+        ids = [*sampled, *tail]
         return Generation(generation.key, ids, generation.logprobs, "stop")
 
 

@@ -4,7 +4,8 @@
 
 Both sides compute the same loss and gradient on the same rows, in turns:
 
-- lean: ``MemPOModule.loss``, whose output layer runs at policy positions only, in chunks
+- lean: ``MemPOModule.loss``, whose output layer runs at policy positions only, in chunks, and with
+  ``--prompt`` the tokens that all rows begin with once for a micro-batch
 - plain: the logits of every token in float32, ``log_softmax``, ``gather``, the entropy of every
   position (without gradient, as the lean side measures it), and the same ``policy_loss``
 
@@ -17,7 +18,8 @@ model at its peak), and ``peak_share``: the model's floating-point operations in
 lean step, as a share of the best matrix product measured in the same dtype in the same run. The
 operations are those of ``common.forward_flops`` for the forward pass, with the output layer at
 policy positions only, and twice as many for the backward pass; what gradient checkpointing or
-chunking computes again does not count, and neither does padding (there is none here).
+chunking computes again does not count, and neither does padding (there is none here). It is null
+where a prompt is computed once.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ from benchmarks.common import (
     time_sides,
     with_peak_memory,
 )
-from mempo.batches import Batch, TrainingRow, collate, plan_micro_batches
+from mempo.batches import Batch, TrainingRow, collate, is_sharing_worth_it, plan_micro_batches
 from mempo.cli import compose
 from mempo.loss import policy_loss
 from mempo.policy import MemPOModule
@@ -74,9 +76,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     config = compose(overrides=[f"model={CONFIGURATIONS[arguments.model]}", "logger=none"])
     module = MemPOModule(model, config)
     rows = make_rows(arguments)
-    lean_batches = micro_batches(rows, arguments.micro_batch_tokens)
-    plain_tokens = arguments.plain_micro_batch_tokens or arguments.micro_batch_tokens
-    plain_batches = micro_batches(rows, plain_tokens)
+    budget, share = arguments.micro_batch_tokens, module.shares_prompts
+    share = share and is_sharing_worth_it(rows, budget)
+    lean_batches = micro_batches(rows, budget, share)
+    plain_batches = micro_batches(rows, arguments.plain_micro_batch_tokens or budget)
 
     def step(batches: Sequence[Batch], loss: Loss) -> Callable[[], dict[str, Tensor]]:
         def run() -> dict[str, Tensor]:
@@ -97,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "lean": step(lean_batches, lambda batch: module.loss(batch)[0]),
         "plain": step(plain_batches, lambda batch: plain_loss(module, batch)),
     }
-    step(micro_batches(rows[:1], 1), lambda batch: module.loss(batch)[0])()  # warms up
+    step(micro_batches(rows[:1], budget), lambda batch: module.loss(batch)[0])()  # warms up
     peaks: dict[str, int | None] = {}
     checked: dict[str, dict[str, Tensor]] = {}
     for name, side in sides.items():
@@ -121,11 +124,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         {
             "time_ratio": median["lean"] / median["plain"],
             "memory_ratio": ratio_or_none(peaks["lean"], peaks["plain"]),
-            "peak_share": flops / median["lean"] / machine_peak,
+            "peak_share": None if share else flops / median["lean"] / machine_peak,
             "gradient_difference": difference,
             "tokens": sum(lengths),
             "policy_tokens": policy_tokens,
-            "gflops": flops / median["lean"] / 1e9,
+            "gflops": None if share else flops / median["lean"] / 1e9,
             "matmul_gflops": machine_peak / 1e9,
             **{f"peak_mib_{k}": None if v is None else v / 2**20 for k, v in peaks.items()},
             **{f"seconds_{name}": value for name, value in median.items()},
@@ -137,6 +140,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argument_parser(__doc__, model="tiny")
     parser.add_argument("--tokens", type=int, default=4096, help="of the optimizer step")
     parser.add_argument("--sequences", type=int, default=4, help="that the tokens are split into")
+    parser.add_argument("--prompt", type=int, default=0, help="tokens that all sequences share")
     parser.add_argument("--policy-share", type=float, default=0.25, help="of the tokens")
     parser.add_argument("--micro-batch-tokens", type=int, default=4096, help="of the lean side")
     parser.add_argument(
@@ -151,27 +155,34 @@ def make_rows(shape: argparse.Namespace) -> list[TrainingRow]:
     """Rows of random tokens with random advantages, weighted over the whole step."""
     rng = random.Random(shape.seed)
     length = shape.tokens // shape.sequences
-    policy_from = round(_RUN * (1.0 - shape.policy_share))
+    after_prompt = shape.policy_share * length / (length - shape.prompt)
+    policy_from = round(_RUN * (1.0 - after_prompt))
+    prompt = [rng.randrange(1000) for _ in range(shape.prompt)]
     task = Task("random", (Objective("", ("",)),))
     trajectories: list[Trajectory] = []
     for sample in range(shape.sequences):
-        mask = [int(position % _RUN >= max(policy_from, 1)) for position in range(length)]
+        mask = [0] * shape.prompt + [
+            int(position % _RUN >= max(policy_from, 1)) for position in range(length - shape.prompt)
+        ]
         sequence = TokenSequence(
-            ids=[rng.randrange(1000) for _ in range(length)],
+            ids=prompt + [rng.randrange(1000) for _ in range(length - shape.prompt)],
             mask=mask,
             logprobs=[-7.0 if policy else None for policy in mask],
             kinds=[SpanKind.OTHER if policy else SpanKind.CONTEXT for policy in mask],
             advantages=[rng.gauss(0.0, 1.0) * policy for policy in mask],
         )
-        trajectories.append(Trajectory(task, 0, sample, policy_from, sequences=[sequence]))
+        trajectories.append(Trajectory(task, 0, sample, shape.prompt, sequences=[sequence]))
     weight = 1.0 / sum(trajectory.policy_tokens for trajectory in trajectories)
     return [TrainingRow(t, t.sequences[0], weight) for t in trajectories]
 
 
-def micro_batches(rows: Sequence[TrainingRow], budget: int) -> list[Batch]:
-    plan = plan_micro_batches(rows, budget)
+def micro_batches(
+    rows: Sequence[TrainingRow], budget: int, share_prompts: bool = False
+) -> list[Batch]:
+    plan = plan_micro_batches(rows, budget, share_prompts)
     return [
-        collate(members, index == len(plan) - 1).to(device()) for index, members in enumerate(plan)
+        collate(members, index == len(plan) - 1, share_prompts).to(device())
+        for index, members in enumerate(plan)
     ]
 
 

@@ -6,16 +6,23 @@ loss and its gradient do not depend on how rows are split into micro-batches or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from mempo.kept_prefix import common_start
 from mempo.trajectory import TokenSequence, Trajectory
 
 Item = TypeVar("Item")
+
+WORTH_SHARING = 0.75
+"""Share of the tokens that must at most be left where shared prompts are computed once."""
+
+MASK_ELEMENTS = 2**26
+"""Entries of the attention mask of rows behind a shared prompt: 256 MiB in float32."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,11 @@ class TrainingRow:
     trajectory: Trajectory
     sequence: TokenSequence
     token_weight: float
+
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        """The token ids of the trajectory's prompt, with which its sequences begin."""
+        return tuple(self.sequence.ids[: self.trajectory.prompt_length])
 
     @property
     def is_trained(self) -> bool:
@@ -38,7 +50,8 @@ class Batch:
 
     ``mask`` is 1 on policy tokens; ``weights`` is each token's share of the optimizer step's loss.
     ``engine_logprobs`` is 0 off policy tokens. ``last_of_update`` says that the optimizer steps
-    after this micro-batch. ``names`` says which trajectory each row is, for errors.
+    after this micro-batch. ``names`` says which trajectory each row is, for errors. ``shared`` is
+    the number of tokens at the start of all rows that are computed once.
     """
 
     ids: Tensor
@@ -50,6 +63,7 @@ class Batch:
     old_logprobs: Tensor | None
     names: tuple[str, ...]
     last_of_update: bool
+    shared: int = 0
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on another device."""
@@ -76,11 +90,61 @@ def group_by_tokens(
     return groups
 
 
-def plan_micro_batches(rows: Sequence[TrainingRow], budget: int) -> list[list[TrainingRow]]:
+def plan_micro_batches(
+    rows: Sequence[TrainingRow], budget: int, share_prompts: bool = False
+) -> list[list[TrainingRow]]:
     """Groups rows of similar length, longest first, into micro-batches of at most ``budget``
-    tokens after padding (or one row)."""
+    tokens after padding (or one row).
+
+    With ``share_prompts`` all rows of a micro-batch have one prompt, whose tokens count once.
+    Leaving rows out never makes a plan longer.
+    """
     longest_first = sorted(rows, key=lambda row: -len(row.sequence))
-    return group_by_tokens(longest_first, lambda row: len(row.sequence), budget)
+    if not share_prompts:
+        return group_by_tokens(longest_first, lambda row: len(row.sequence), budget)
+    by_prompt: dict[tuple[int, ...], list[TrainingRow]] = {}
+    for row in longest_first:
+        by_prompt.setdefault(row.prompt, []).append(row)
+    return [batch for group in by_prompt.values() for batch in _sharing_batches(group, budget)]
+
+
+def _sharing_batches(group: Sequence[TrainingRow], budget: int) -> Iterator[list[TrainingRow]]:
+    """Micro-batches of rows with one prompt, which come longest first."""
+    batch: list[TrainingRow] = []
+    for row in group:
+        longest, shared = len((batch or [row])[0].sequence), shared_start([*batch, row])
+        own = (len(batch) + 1) * (longest - shared)
+        if batch and (shared + own > budget or own * longest > MASK_ELEMENTS):
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch
+
+
+def is_sharing_worth_it(rows: Sequence[TrainingRow], budget: int) -> bool:
+    """Whether computing shared prompts once leaves at most ``WORTH_SHARING`` of the tokens.
+
+    Less is not worth it: attention from behind a kept prefix goes through a mask, which computes
+    the pairs that causality forbids as well.
+    """
+    sharing, plain = (
+        sum(
+            shared + len(batch) * (len(batch[0].sequence) - shared)
+            for batch in plan_micro_batches(rows, budget, share)
+            for shared in [shared_start(batch) if share else 0]
+        )
+        for share in (True, False)
+    )
+    return 0 < sharing <= WORTH_SHARING * plain
+
+
+def shared_start(rows: Sequence[TrainingRow]) -> int:
+    """How many tokens all rows begin with that predict none of the policy's: 0 for a single row."""
+    if len(rows) < 2:
+        return 0
+    first_policy = min(row.sequence.mask.index(1) for row in rows)
+    return common_start([row.sequence.ids for row in rows], first_policy - 1)
 
 
 @dataclass(frozen=True)
@@ -108,8 +172,11 @@ def pad_rows(rows: Sequence[TrainingRow]) -> PaddedRows:
     return PaddedRows(ids, attention_mask, mask)
 
 
-def collate(rows: Sequence[TrainingRow], last_of_update: bool) -> Batch:
-    """Pads rows into one batch; without rows, one whose loss is 0.
+def collate(
+    rows: Sequence[TrainingRow], last_of_update: bool, share_prompts: bool = False
+) -> Batch:
+    """Pads rows into one batch; without rows, one whose loss is 0. With ``share_prompts`` what all
+    rows begin with is computed once.
 
     Raises:
         ValueError: a row has no advantages (the memory reward callback has not run), an advantage
@@ -139,6 +206,7 @@ def collate(rows: Sequence[TrainingRow], last_of_update: bool) -> Batch:
         else None,
         names=tuple(row.trajectory.name for row in rows),
         last_of_update=last_of_update,
+        shared=shared_start(rows) if share_prompts else 0,
     )
 
 

@@ -362,6 +362,7 @@ class OptimizerConfig:
     max_grad_norm: float = Field(default=1.0, gt=0.0)
     updates_per_epoch: int = Field(default=1, ge=1)
     micro_batch_tokens: int = Field(default=8192, ge=1)
+    share_prompts: bool = True
 
 
 @dataclass(frozen=True, config=_STRICT)

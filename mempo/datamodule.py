@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from mempo.agent import AgentSettings
 from mempo.ahead import Ahead
-from mempo.batches import Batch, TrainingRow, collate, plan_micro_batches
+from mempo.batches import Batch, TrainingRow, collate, is_sharing_worth_it, plan_micro_batches
 from mempo.config import Config
 from mempo.conversation import Conversation
 from mempo.data.tasks import TaskSets
@@ -44,6 +44,8 @@ class EpochDataset(Dataset[Batch]):
             they add nothing to the gradient; of a step with no others the shortest stays, so that
             the engine's mismatch is always measured. A step that needs fewer micro-batches than it
             has begins with empty ones.
+        share_prompts: of each optimizer step, whether its micro-batches compute shared prompts
+            once.
     """
 
     def __init__(
@@ -52,30 +54,37 @@ class EpochDataset(Dataset[Batch]):
         counts: Sequence[int],
         budget: int,
         skip_zeros: bool,
+        share_prompts: Sequence[bool],
     ) -> None:
         self._updates = updates
         self._counts = counts
         self._budget = budget
         self._skip_zeros = skip_zeros
+        self._share_prompts = share_prompts
 
     def __len__(self) -> int:
         return sum(self._counts)
 
     def __getitem__(self, index: int) -> Batch:
-        rows, last_of_update = self._plan[index]
-        return collate(rows, last_of_update)
+        return collate(*self._plan[index])
 
     @cached_property
-    def _plan(self) -> list[tuple[list[TrainingRow], bool]]:
-        plan: list[tuple[list[TrainingRow], bool]] = []
-        for rows, count in zip(self._updates, self._counts, strict=True):
+    def _plan(self) -> list[tuple[list[TrainingRow], bool, bool]]:
+        """The arguments of ``collate`` for every micro-batch."""
+        plan: list[tuple[list[TrainingRow], bool, bool]] = []
+        for rows, count, share in zip(
+            self._updates, self._counts, self._share_prompts, strict=True
+        ):
             trained = [row for row in rows if not self._skip_zeros or row.is_trained]
             if rows and not trained:
                 trained = [min(rows, key=lambda row: len(row.sequence))]
-            batches = plan_micro_batches(trained, self._budget)
+            batches = plan_micro_batches(trained, self._budget, share)
             batches = [[] for _ in range(count - len(batches))] + batches
-            plan += [(batch, index == count - 1) for index, batch in enumerate(batches)]
+            plan += [(batch, index == count - 1, share) for index, batch in enumerate(batches)]
         return plan
+
+
+_NO_UPDATES = EpochDataset([], [], 1, skip_zeros=False, share_prompts=[])
 
 
 class RolloutDataModule(L.LightningDataModule):
@@ -106,7 +115,7 @@ class RolloutDataModule(L.LightningDataModule):
         self._engine: Engine | None = None
         self.engine_group = EngineGroup()
         self._ahead: Ahead[list[Trajectory]] | None = None
-        self._updates = EpochDataset([], [], 1, skip_zeros=False)
+        self._updates = _NO_UPDATES
 
     # Lightning's hooks
 
@@ -133,7 +142,7 @@ class RolloutDataModule(L.LightningDataModule):
         """
         epoch = max(self._trainer.current_epoch, self._next_epoch)
         if epoch == self._trainer.max_epochs:  # a finished run, resumed
-            self._updates = EpochDataset([], [], 1, skip_zeros=False)
+            self._updates = _NO_UPDATES
         elif self._collected_epoch != epoch:
             self.phases.clear()
             self._collect(epoch)
@@ -254,15 +263,19 @@ class RolloutDataModule(L.LightningDataModule):
         random.Random(derive_seed(self.config.seed, "updates", epoch)).shuffle(order)
         steps = settings.updates_per_epoch
         updates = [self._rows(order[step::steps]) for step in range(steps)]
-        counts = [
-            max(*gather_objects(len(plan_micro_batches(rows, settings.micro_batch_tokens))), 1)
-            for rows in updates
+        budget = settings.micro_batch_tokens
+        policy = cast(Any, self._trainer.lightning_module)
+        share = [policy.shares_prompts and is_sharing_worth_it(rows, budget) for rows in updates]
+        own = [
+            len(plan_micro_batches(rows, budget, shared))
+            for rows, shared in zip(updates, share, strict=True)
         ]
         return EpochDataset(
             updates,
-            counts,
-            settings.micro_batch_tokens,
+            [max(*counts, 1) for counts in zip(*gather_objects(own), strict=True)],
+            budget,
             skip_zeros=loss.kl_coefficient == 0 and loss.entropy_coefficient == 0,
+            share_prompts=share,
         )
 
     def _rows(self, trajectories: Sequence[Trajectory]) -> list[TrainingRow]:

@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from mempo.kept_prefix import prefix_cache
+
 CHUNK_ELEMENTS = 2**25
 """Logits that exist at one time: 128 MiB in float32."""
 
@@ -38,6 +40,7 @@ def token_logprobs(
     wanted: Tensor,
     temperature: float = 1.0,
     entropy: Entropy = "none",
+    shared: int = 0,
 ) -> TokenLogProbs:
     """Log-probability of ``ids[b, t]`` given ``ids[b, :t]`` where ``wanted[b, t]`` is true.
 
@@ -49,9 +52,17 @@ def token_logprobs(
         temperature: the sampling temperature; logits are divided by it.
         entropy: also return the entropy of each wanted position's distribution, with its
             gradient (``trained``) or without (``measured``), which is cheaper.
+        shared: how many tokens all rows begin with that are computed once for all of them. None of
+            them, nor the token after them, may be wanted, and padding must stand on the right.
     """
     if bool(wanted[:, 0].any()):
         raise ValueError("the first token has no log-probability: nothing precedes it")
+    padding = _padding(attention_mask)
+    if shared and (padding or bool(wanted[:, : shared + 1].any())):
+        raise ValueError(
+            f"{shared} tokens cannot be computed once for all rows: rows begin with padding, or "
+            "log-probabilities are wanted that these tokens predict"
+        )
     rows, columns = wanted.nonzero(as_tuple=True)  # (N,), (N,)
     nothing_wanted = rows.numel() == 0
     if nothing_wanted:
@@ -59,11 +70,18 @@ def token_logprobs(
         # take part in it.
         rows = torch.zeros(1, dtype=torch.long, device=ids.device)
         columns = rows + ids.shape[1] - 1
+
+    def forward() -> Any:
+        if not shared:
+            return model(input_ids=ids, use_cache=False, **padding)
+        return model(input_ids=ids[:, shared:], past_key_values=cache, use_cache=True)
+
+    cache = prefix_cache(model, ids[:1, :shared], len(ids)) if shared else None
     values = statistics_at(
         model,
-        lambda: model(input_ids=ids, use_cache=False, **_padding(attention_mask)),
+        forward,
         rows,
-        columns - 1,
+        columns - 1 - shared,
         ids[rows, columns],
         temperature,
         entropy,

@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from mempo.batches import Batch
 from mempo.config import Config, OptimizerConfig
 from mempo.gather import gather_objects
+from mempo.kept_prefix import unsupported_reason
 from mempo.logprobs import token_logprobs
 from mempo.loss import NonFiniteTokenError, policy_loss
 from mempo.models.lora import named_weights, without_adapters
@@ -195,6 +196,7 @@ class MemPOModule(L.LightningModule):
             batch.mask,
             self.config.rollout.temperature,
             entropy="trained" if settings.entropy_coefficient > 0 else "measured",
+            shared=batch.shared,
         )
         try:
             return policy_loss(
@@ -210,6 +212,18 @@ class MemPOModule(L.LightningModule):
             )
         except NonFiniteTokenError as error:
             raise FloatingPointError(self._name_positions(error, batch)) from error
+
+    @property
+    def shares_prompts(self) -> bool:
+        """Whether a pass may go on from the keys and values of another: not where layers are
+        computed again in the backward pass, and not where the model is sharded, since all processes
+        must then run the same number of passes."""
+        return (
+            self.config.optimizer.share_prompts
+            and not self.config.model.gradient_checkpointing
+            and self.device_mesh is None
+            and unsupported_reason(self.model) is None
+        )
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """The policy's parameters by Hugging Face name, one at a time, gathered where sharded and
@@ -233,6 +247,7 @@ class MemPOModule(L.LightningModule):
                 batch.attention_mask,
                 batch.mask,
                 self.config.rollout.temperature,
+                shared=batch.shared,
             ).logprobs
 
     def _step(self) -> None:

@@ -19,10 +19,11 @@ from torch import Tensor
 
 from mempo.batches import group_by_tokens
 from mempo.config import ScoringConfig
+from mempo.kept_prefix import unsupported_reason
 from mempo.logprobs import token_logprobs
 from mempo.old_logprobs import trained_sequences, write_old_logprobs
 from mempo.trajectory import Round, Task, TokenSequence, Trajectory
-from mempo.tree_scoring import Branch, Tree, tree_logprobs, unsupported_reason
+from mempo.tree_scoring import Branch, Tree, tree_logprobs
 
 _LOG = logging.getLogger(__name__)
 _MAX_ALIAS_COMBINATIONS = 16

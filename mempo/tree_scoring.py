@@ -28,6 +28,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from mempo.batches import group_by_tokens
+from mempo.kept_prefix import common_start, prefix_cache
 from mempo.logprobs import statistics_at
 
 MASK_ELEMENTS = 2**28
@@ -89,19 +90,6 @@ class _Pass:
     chunks: tuple[tuple[_Slot, ...], ...]
 
 
-def unsupported_reason(model: Any) -> str | None:
-    """Why keys and values of a prefix cannot be reused as they are, ``None`` if they can."""
-    config = model.config
-    kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
-    if kinds:
-        return f"it has layers of the kind {', '.join(sorted(kinds))}"
-    if not hasattr(config, "layer_types") and getattr(config, "sliding_window", None):
-        return "its attention has a sliding window"
-    if getattr(model, "_is_stateful", False):
-        return "it has recurrent layers"
-    return None
-
-
 @torch.no_grad()
 def tree_logprobs(
     model: Any,
@@ -157,11 +145,9 @@ def plan_passes(trees: Sequence[Tree], batch_tokens: int) -> list[_Pass]:
 def _shared_start(trees: Sequence[Tree]) -> int:
     """How many tokens at the start of all sequences are computed once: 0 where that would save less
     than a pass of its own costs. What predicts a wanted own token is never among them."""
-    first, last = min(tree.ids for tree in trees), max(tree.ids for tree in trees)
     longest = min(len(tree.ids) for tree in trees) - 1
     longest = min([longest, *(tree.own[0] - 1 for tree in trees if tree.own)])
-    # Whatever the smallest and the largest of sorted tuples begin with, all between begin with.
-    shared = next((i for i in range(longest) if first[i] != last[i]), max(longest, 0))
+    shared = common_start([tree.ids for tree in trees], longest)
     return shared if shared * (len(trees) - 1) >= _WORTH_A_PASS else 0
 
 
@@ -212,10 +198,7 @@ def _run_sequences(
     for row, tree in enumerate(trees):
         ids[row, : len(tree.ids)] = torch.tensor(tree.ids)
     ids = ids.to(device)
-    cache = DynamicCache()
-    if shared:
-        model(input_ids=ids[:1, :shared], past_key_values=cache, use_cache=True, logits_to_keep=1)
-        cache.batch_repeat_interleave(len(trees))
+    cache = prefix_cache(model, ids[:1, :shared], len(trees)) if shared else DynamicCache()
 
     def forward(**more: Any) -> Any:
         return model(

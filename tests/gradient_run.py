@@ -45,11 +45,12 @@ class GivenTrajectories(L.LightningDataModule):
         self.config = config
 
     def train_dataloader(self) -> DataLoader[Batch]:
-        shares = [[r for r in self.rows if id(r.trajectory) in part] for part in self.parts]
-        count = max(plan_counts(share, BUDGET) for share in shares)
+        parts = [[r for r in self.rows if id(r.trajectory) in part] for part in self.parts]
         assert self.trainer is not None
-        rows = shares[self.trainer.global_rank]
-        return DataLoader(epoch_dataset(rows, count, BUDGET, self.config), batch_size=None)
+        share = self.trainer.lightning_module.shares_prompts
+        count = max(plan_counts(part, BUDGET, share) for part in parts)
+        rows = parts[self.trainer.global_rank]
+        return DataLoader(epoch_dataset(rows, count, BUDGET, self.config, share), batch_size=None)
 
 
 class SavedGradient(MemPOModule):

@@ -10,7 +10,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mempo.batches import Batch, TrainingRow, collate, pad_rows, plan_micro_batches
+from mempo.batches import (
+    Batch,
+    TrainingRow,
+    collate,
+    is_sharing_worth_it,
+    pad_rows,
+    plan_micro_batches,
+    shared_start,
+)
 from mempo.config import LossConfig
 from mempo.datamodule import EpochDataset
 from mempo.loss import aggregation_weights, policy_loss
@@ -199,13 +207,15 @@ def test_constant_groups_cost_no_update() -> None:
     """Lengths 10, 9, 8, 5, 4 under 20 tokens are three micro-batches; without the 9, the 8 and
     the 4 one is enough, and it comes last, where the optimizer steps."""
     rows = epoch_rows([10, 9, 8, 5, 4], {1, 2, 4})
-    every = EpochDataset([rows], [3], 20, skip_zeros=False)
+    every = EpochDataset([rows], [3], 20, skip_zeros=False, share_prompts=[False])
     assert [every[index].names for index in range(3)] == [
         (rows[0].trajectory.name, rows[1].trajectory.name),
         (rows[2].trajectory.name, rows[3].trajectory.name),
         (rows[4].trajectory.name,),
     ]
-    trained = EpochDataset([rows, rows[1:3]], [3, 1], 20, skip_zeros=True)
+    trained = EpochDataset(
+        [rows, rows[1:3]], [3, 1], 20, skip_zeros=True, share_prompts=[False, False]
+    )
     assert len(trained) == 4
     batches = [trained[index] for index in range(4)]
     assert [len(batch.names) for batch in batches] == [0, 0, 2, 1]
@@ -224,7 +234,7 @@ def test_leaving_rows_out_never_needs_more_micro_batches(
     lengths = [length for length, _ in shapes]
     rows = epoch_rows(lengths, {index for index, (_, zero) in enumerate(shapes) if zero})
     count = max(1, len(plan_micro_batches(rows, budget)))
-    dataset = EpochDataset([rows], [count], budget, skip_zeros=True)
+    dataset = EpochDataset([rows], [count], budget, skip_zeros=True, share_prompts=[False])
     names = [name for index in range(len(dataset)) for name in dataset[index].names]
     expected = [
         row.trajectory.name for row, (_, zero) in zip(rows, shapes, strict=True) if not zero
@@ -237,6 +247,78 @@ def test_leaving_rows_out_never_needs_more_micro_batches(
 def test_rows_that_were_never_scored_are_not_taken_for_constant_ones() -> None:
     rows = epoch_rows([4, 5], {0})
     rows[1].sequence.advantages = None
-    dataset = EpochDataset([rows], [1], 100, skip_zeros=True)
+    dataset = EpochDataset([rows], [1], 100, skip_zeros=True, share_prompts=[False])
     with pytest.raises(ValueError, match="was not scored"):
         dataset[0]
+
+
+def prompt_rows(shapes: list[tuple[int, int]], prompt: int) -> list[TrainingRow]:
+    """Rows of (task, length after the prompt), each task with a prompt of its own; the token after
+    the prompt is context, and the rest the policy's."""
+    rows = []
+    for sample, (task, own) in enumerate(shapes):
+        sequence = TokenSequence()
+        sequence.append_context([100 + task] * prompt + [sample])
+        sequence.append_policy(
+            [sample] * (own - 1), [-0.5] * (own - 1), [SpanKind.ACTION] * (own - 1)
+        )
+        sequence.advantages = [0.0] * (prompt + 1) + [1.0] * (own - 1)
+        trajectory = Trajectory(TASK, 2, sample, prompt, [sequence])
+        rows.append(TrainingRow(trajectory, sequence, 0.25))
+    return rows
+
+
+def test_a_plan_that_shares_prompts_worked_out_by_hand() -> None:
+    """Prompts of 10 tokens: 10 + 2 * 8 = 26 fill a budget of 26, and a third row of 8 does not."""
+    rows = prompt_rows([(0, 8), (1, 5), (0, 7), (1, 4), (0, 6), (1, 2)], 10)
+    plan = plan_micro_batches(rows, 26, share_prompts=True)
+    assert [[row.trajectory.sample for row in batch] for batch in plan] == [[0, 2], [4], [1, 3, 5]]
+    assert [collate(batch, False, share_prompts=True).shared for batch in plan] == [10, 0, 10]
+    assert [collate(batch, False).shared for batch in plan] == [0, 0, 0]
+
+
+def test_only_what_predicts_no_policy_token_is_shared() -> None:
+    """The token before the first of the policy's predicts it, whether all rows have it or not."""
+    rows = [make_row(6, 3, sample=0), make_row(6, 2, sample=1)]  # 1 2 3 50.., 1 2 3 4 50..
+    assert shared_start(rows) == 2
+    assert shared_start(rows[1:] * 2) == 3
+    assert shared_start(rows[:1]) == 0
+    assert shared_start([rows[0], *prompt_rows([(0, 3)], 4)]) == 0
+
+
+def test_sharing_is_worth_it_where_it_leaves_three_quarters_of_the_tokens() -> None:
+    """Four rows of prompt 10 and 20 others: 120 tokens, 90 with one prompt. With 21: 124, 94."""
+    assert is_sharing_worth_it(prompt_rows([(0, 20)] * 4, 10), 1000)
+    assert not is_sharing_worth_it(prompt_rows([(0, 21)] * 4, 10), 1000)
+    # Each of four tasks has a row: nothing is shared.
+    assert not is_sharing_worth_it(prompt_rows([(n, 3) for n in range(4)], 10), 1000)
+    assert not is_sharing_worth_it([], 1000)
+
+
+def test_the_mask_of_rows_behind_a_prompt_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row of 8 behind 10 tokens has 8 x 18 = 144 entries."""
+    rows = prompt_rows([(0, 8)] * 5, 10)
+    monkeypatch.setattr("mempo.batches.MASK_ELEMENTS", 2 * 144)
+    assert [len(batch) for batch in plan_micro_batches(rows, 1000, share_prompts=True)] == [2, 2, 1]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(2, 30), st.booleans()), max_size=16),
+    st.integers(1, 120),
+    st.integers(1, 12),
+)
+def test_leaving_rows_out_of_a_sharing_plan_never_makes_it_longer(
+    shapes: list[tuple[int, int, bool]], budget: int, prompt: int
+) -> None:
+    rows = prompt_rows([(task, own) for task, own, _ in shapes], prompt)
+    plan = plan_micro_batches(rows, budget, share_prompts=True)
+    for batch in plan:
+        assert len({row.prompt for row in batch}) == 1
+        longest = len(batch[0].sequence)
+        assert longest == max(len(row.sequence) for row in batch)
+        assert len(batch) == 1 or prompt + len(batch) * (longest - prompt) <= budget
+    assert sorted(row.trajectory.sample for batch in plan for row in batch) == list(
+        range(len(rows))
+    )
+    some = [row for row, (_, _, kept) in zip(rows, shapes, strict=True) if kept]
+    assert len(plan_micro_batches(some, budget, share_prompts=True)) <= len(plan)

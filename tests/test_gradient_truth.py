@@ -77,8 +77,10 @@ def make_model(seed: int) -> Any:
 
 
 def make_group(task: str, memory_context: bool, rng: random.Random) -> list[Trajectory]:
-    """Four trajectories of different rounds and lengths. ``old_logprobs`` and the engine's
-    log-probabilities lie near the model's own, so that ratios stand on both sides of the clip."""
+    """Four trajectories of one prompt, and of different rounds and lengths. ``old_logprobs`` and
+    the engine's log-probabilities lie near the model's own, so that ratios stand on both sides of
+    the clip."""
+    prompt = [rng.randrange(VOCABULARY) for _ in range(3)]
     group = []
     for sample, rounds in enumerate([1, 2, 3, 4]):
         made = Trajectory(Task(task, (Objective("q", ("g",)),)), 0, sample, prompt_length=3)
@@ -86,7 +88,7 @@ def make_group(task: str, memory_context: bool, rng: random.Random) -> list[Traj
         for number in range(1, rounds + 1):
             if memory_context or number == 1:
                 made.sequences.append(TokenSequence())
-                made.sequences[-1].append_context([rng.randrange(VOCABULARY) for _ in range(3)])
+                made.sequences[-1].append_context(prompt)
             sequence = made.sequences[-1]
             start = len(sequence)
             memory, other = (0 if number == 1 else rng.randint(2, 4)), rng.randint(1, 3)
@@ -236,22 +238,29 @@ def weighted_rows(trajectories: list[Trajectory], config: Config) -> list[Traini
     ]
 
 
-def plan_counts(rows: list[TrainingRow], budget: int) -> int:
-    return len(plan_micro_batches(rows, budget))
+def plan_counts(rows: list[TrainingRow], budget: int, share: bool = False) -> int:
+    return len(plan_micro_batches(rows, budget, share))
 
 
-def epoch_dataset(rows: list[TrainingRow], count: int, budget: int, config: Config) -> EpochDataset:
+def epoch_dataset(
+    rows: list[TrainingRow], count: int, budget: int, config: Config, share: bool = False
+) -> EpochDataset:
     skip_zeros = config.loss.kl_coefficient == 0 and config.loss.entropy_coefficient == 0
-    return EpochDataset([rows], [count], budget, skip_zeros)
+    return EpochDataset([rows], [count], budget, skip_zeros, [share])
 
 
 def own_gradient(
-    module: MemPOModule, groups: list[list[Trajectory]], config: Config, budget: int
+    module: MemPOModule,
+    groups: list[list[Trajectory]],
+    config: Config,
+    budget: int,
+    share: bool = False,
 ) -> dict[str, torch.Tensor]:
     """The project's gradient: advantages, weights, micro-batches, loss, backward."""
     rows = weighted_rows([member for group in groups for member in group], config)
     module.model.zero_grad()
-    dataset = epoch_dataset(rows, plan_counts(rows, budget), budget, config)
+    dataset = epoch_dataset(rows, plan_counts(rows, budget, share), budget, config, share)
+    assert any(dataset[number].shared for number in range(len(dataset))) == share
     for number in range(len(dataset)):
         loss, _ = module.loss(dataset[number])
         loss.backward()
@@ -283,15 +292,18 @@ def assert_same_gradient(found: dict[str, torch.Tensor], expected: dict[str, tor
         torch.testing.assert_close(found[name].double(), value, rtol=2e-4, atol=2e-6 * scale)
 
 
-@pytest.mark.parametrize("budget", [1, 90, 10_000])
+@pytest.mark.parametrize(
+    ("budget", "share"), [(1, False), (90, False), (10_000, False), (90, True), (10_000, True)]
+)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_gradient_is_the_specifications(variant: str, budget: int) -> None:
+def test_the_gradient_is_the_specifications(variant: str, budget: int, share: bool) -> None:
+    """For every micro-batch split, and with prompts that are computed once or in every row."""
     config = compose("train", VARIANTS[variant])
     model, reference, groups = make_case(config)
     exact, exact_reference = copy.deepcopy(model).double(), copy.deepcopy(reference).double()
     expected = expected_gradient(exact, exact_reference, groups, config)
     module = MemPOModule(model, config, reference if config.loss.kl_coefficient > 0 else None)
-    assert_same_gradient(own_gradient(module, groups, config, budget), expected)
+    assert_same_gradient(own_gradient(module, groups, config, budget, share), expected)
 
 
 @pytest.mark.slow

@@ -22,10 +22,11 @@ from transformers import (
 )
 
 from mempo.config import ScoringConfig
+from mempo.kept_prefix import unsupported_reason
 from mempo.old_logprobs import write_old_logprobs
 from mempo.scoring import MemoryScorer, ScoredText
 from mempo.trajectory import Objective, Round, SpanKind, Task, TokenSequence, Trajectory
-from mempo.tree_scoring import Branch, Tree, plan_passes, tree_logprobs, unsupported_reason
+from mempo.tree_scoring import Branch, Tree, plan_passes, tree_logprobs
 
 VOCABULARY = 50
 SIZES: dict[str, Any] = {
