@@ -18,11 +18,8 @@ from mempo.trajectory import TokenSequence, Trajectory
 
 Item = TypeVar("Item")
 
-WORTH_SHARING = 0.75
+WORTH_SHARING = 0.9
 """Share of the tokens that must at most be left where shared prompts are computed once."""
-
-MASK_ELEMENTS = 2**26
-"""Entries of the attention mask of rows behind a shared prompt: 256 MiB in float32."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +111,7 @@ def _sharing_batches(group: Sequence[TrainingRow], budget: int) -> Iterator[list
     for row in group:
         longest, shared = len((batch or [row])[0].sequence), shared_start([*batch, row])
         own = (len(batch) + 1) * (longest - shared)
-        if batch and (shared + own > budget or own * longest > MASK_ELEMENTS):
+        if batch and shared + own > budget:
             yield batch
             batch = []
         batch.append(row)
@@ -123,11 +120,8 @@ def _sharing_batches(group: Sequence[TrainingRow], budget: int) -> Iterator[list
 
 
 def is_sharing_worth_it(rows: Sequence[TrainingRow], budget: int) -> bool:
-    """Whether computing shared prompts once leaves at most ``WORTH_SHARING`` of the tokens.
-
-    Less is not worth it: attention from behind a kept prefix goes through a mask, which computes
-    the pairs that causality forbids as well.
-    """
+    """Whether computing shared prompts once leaves at most ``WORTH_SHARING`` of the tokens, padding
+    included. Less is not worth the passes over the prompts."""
     sharing, plain = (
         sum(
             shared + len(batch) * (len(batch[0].sequence) - shared)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor
-from transformers import DynamicCache
+from transformers import AttentionInterface, DynamicCache
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+_BEHIND_PREFIX = "sdpa_behind_prefix"
 
 
 def unsupported_reason(model: Any) -> str | None:
@@ -37,3 +42,41 @@ def prefix_cache(model: Any, ids: Tensor, copies: int) -> DynamicCache:
     model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
     cache.batch_repeat_interleave(copies)
     return cache
+
+
+@contextmanager
+def attention_behind_prefix(model: Any) -> Iterator[None]:
+    """Within the block ``sdpa`` goes on from kept keys and values without a mask, which its causal
+    kernels are faster for. ``eager`` and flash attention stay as they are."""
+    config = model.config
+    chosen = config._attn_implementation
+    if chosen == "sdpa":
+        config._attn_implementation = _BEHIND_PREFIX
+    try:
+        yield
+    finally:
+        config._attn_implementation = chosen
+
+
+def _causal_behind_prefix(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **settings: Any,
+) -> tuple[Tensor, None]:
+    """Causal attention of the last tokens, ``query`` [B, H, Q, D], to all, ``key`` and ``value``
+    [B, K, T, D]; the output is [B, Q, H, D].
+
+    torch's causal attention takes the first query for the first token. So empty queries stand for
+    the kept tokens, and what they give is dropped.
+    """
+    kept = key.shape[2] - query.shape[2]
+    query = torch.nn.functional.pad(query, (0, 0, kept, 0))
+    output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
+    return output[:, kept:], None
+
+
+# A name that transformers knows no mask for gets none.
+AttentionInterface.register(_BEHIND_PREFIX, _causal_behind_prefix)

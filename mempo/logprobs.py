@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from mempo.kept_prefix import prefix_cache
+from mempo.kept_prefix import attention_behind_prefix, prefix_cache
 
 CHUNK_ELEMENTS = 2**25
 """Logits that exist at one time: 128 MiB in float32."""
@@ -74,7 +74,8 @@ def token_logprobs(
     def forward() -> Any:
         if not shared:
             return model(input_ids=ids, use_cache=False, **padding)
-        return model(input_ids=ids[:, shared:], past_key_values=cache, use_cache=True)
+        with attention_behind_prefix(model):
+            return model(input_ids=ids[:, shared:], past_key_values=cache, use_cache=True)
 
     cache = prefix_cache(model, ids[:1, :shared], len(ids)) if shared else None
     values = statistics_at(

@@ -28,7 +28,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from mempo.batches import group_by_tokens
-from mempo.kept_prefix import common_start, prefix_cache
+from mempo.kept_prefix import attention_behind_prefix, common_start, prefix_cache
 from mempo.logprobs import statistics_at
 
 MASK_ELEMENTS = 2**28
@@ -201,12 +201,13 @@ def _run_sequences(
     cache = prefix_cache(model, ids[:1, :shared], len(trees)) if shared else DynamicCache()
 
     def forward(**more: Any) -> Any:
-        return model(
-            input_ids=ids[:, shared:],
-            past_key_values=cache,
-            use_cache=True,
-            **more,
-        )
+        with attention_behind_prefix(model):
+            return model(
+                input_ids=ids[:, shared:],
+                past_key_values=cache,
+                use_cache=True,
+                **more,
+            )
 
     counts = [len(tree.own) for tree in trees]
     if not any(counts):
