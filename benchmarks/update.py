@@ -54,10 +54,12 @@ from benchmarks.common import (
 from mempo.batches import Batch, TrainingRow, collate, is_sharing_worth_it, plan_micro_batches
 from mempo.cli import compose
 from mempo.loss import policy_loss
+from mempo.models.checkpointing import enable_gradient_checkpointing
 from mempo.policy import MemPOModule
 from mempo.trajectory import Objective, SpanKind, Task, TokenSequence, Trajectory
 
 CONFIGURATIONS = {"tiny": "tiny", "smollm2": "smollm2_135m"}
+CHECKPOINTING = {"none": False, "full": True, "selective": "selective"}
 GRADIENT_TOLERANCE = {"float32": 1e-4, "bfloat16": 0.05}
 """Of the gradients' difference, as a share of their norm."""
 
@@ -71,9 +73,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = parse(argv)
     model, _ = load_model(arguments.model)
     model.train()
-    if arguments.gradient_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-    config = compose(overrides=[f"model={CONFIGURATIONS[arguments.model]}", "logger=none"])
+    checkpointing = CHECKPOINTING[arguments.gradient_checkpointing]
+    config = compose(
+        overrides=[
+            f"model={CONFIGURATIONS[arguments.model]}",
+            f"model.gradient_checkpointing={checkpointing}",
+            "logger=none",
+        ]
+    )
     module = MemPOModule(model, config)
     rows = make_rows(arguments)
     budget, share = arguments.micro_batch_tokens, module.shares_prompts
@@ -81,8 +88,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     lean_batches = micro_batches(rows, budget, share)
     plain_batches = micro_batches(rows, arguments.plain_micro_batch_tokens or budget)
 
-    def step(batches: Sequence[Batch], loss: Loss) -> Callable[[], dict[str, Tensor]]:
+    def step(
+        batches: Sequence[Batch], loss: Loss, checkpointing: Any
+    ) -> Callable[[], dict[str, Tensor]]:
         def run() -> dict[str, Tensor]:
+            model.gradient_checkpointing_disable()
+            enable_gradient_checkpointing(model, checkpointing)
             module.zero_grad(set_to_none=True)
             for batch in batches:
                 with autocast(arguments.dtype):
@@ -97,10 +108,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         return run
 
     sides = {
-        "lean": step(lean_batches, lambda batch: module.loss(batch)[0]),
-        "plain": step(plain_batches, lambda batch: plain_loss(module, batch)),
+        "lean": step(lean_batches, lambda batch: module.loss(batch)[0], checkpointing),
+        "plain": step(plain_batches, lambda batch: plain_loss(module, batch), False),
     }
-    step(micro_batches(rows[:1], budget), lambda batch: module.loss(batch)[0])()  # warms up
+    step(micro_batches(rows[:1], budget), lambda batch: module.loss(batch)[0], False)()  # warms up
     peaks: dict[str, int | None] = {}
     checked: dict[str, dict[str, Tensor]] = {}
     for name, side in sides.items():
@@ -147,7 +158,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--plain-micro-batch-tokens", type=int, default=None, help="None: as the lean side"
     )
     parser.add_argument("--matmul-size", type=int, default=2048, help="of the peak's matrices")
-    parser.add_argument("--gradient-checkpointing", action="store_true", help="on both sides")
+    parser.add_argument(
+        "--gradient-checkpointing",
+        choices=[*CHECKPOINTING],
+        default="none",
+        help="of the lean side; the plain side keeps everything",
+    )
     return parser.parse_args(argv)
 
 

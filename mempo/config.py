@@ -73,7 +73,7 @@ class ModelConfig:
     path: str | None = None
     dtype: Literal["float32", "bfloat16"] = "float32"
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
-    gradient_checkpointing: bool = False
+    gradient_checkpointing: bool | Literal["selective"] = False
     prompt_template: str = "default"
     system_prompt: str = "You are a helpful assistant."
     architecture: ArchitectureConfig | None = None

@@ -46,8 +46,8 @@ def prefix_cache(model: Any, ids: Tensor, copies: int) -> DynamicCache:
 
 @contextmanager
 def attention_behind_prefix(model: Any) -> Iterator[None]:
-    """Within the block ``sdpa`` goes on from kept keys and values without a mask, which its causal
-    kernels are faster for. ``eager`` and flash attention stay as they are."""
+    """Within the block ``sdpa`` goes on from kept keys and values as ``_causal_behind_prefix``
+    does. ``eager`` and flash attention stay as they are."""
     config = model.config
     chosen = config._attn_implementation
     if chosen == "sdpa":
@@ -70,9 +70,17 @@ def _causal_behind_prefix(
     [B, K, T, D]; the output is [B, Q, H, D].
 
     torch's causal attention takes the first query for the first token. So empty queries stand for
-    the kept tokens, and what they give is dropped.
+    the kept tokens, and what they give is dropped: half of T x T pairs are computed. Where Q x T is
+    less than that, CPUs, whose kernels cost the same with a mask, get one; GPUs' do not.
     """
-    kept = key.shape[2] - query.shape[2]
+    length, all_length = query.shape[2], key.shape[2]
+    kept = all_length - length
+    if query.device.type == "cpu" and 2 * length < all_length:
+        visible = torch.ones(length, all_length, dtype=torch.bool).tril(kept)
+        output, _ = sdpa_attention_forward(
+            module, query, key, value, visible[None, None], **settings
+        )
+        return output, None
     query = torch.nn.functional.pad(query, (0, 0, kept, 0))
     output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
     return output[:, kept:], None

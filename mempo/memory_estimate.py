@@ -156,11 +156,19 @@ def _activations(config: Config, architecture: ArchitectureConfig) -> int:
     Per token a layer keeps about 8 hidden-wide vectors (inputs of both norms and of the
     projections, queries, attention's output), keys and values, and 4 intermediate-wide ones.
     Attention keeps no matrix of scores (fused kernels). With gradient checkpointing a layer keeps
-    its input alone, and one layer at a time is whole.
+    its input alone, or if it is selective also the results of its seven matrix products and of
+    attention, and one layer at a time is whole.
     """
     hidden = architecture.hidden_size
     key_value = architecture.num_key_value_heads * (hidden // architecture.num_attention_heads)
     layer = 8 * hidden + 2 * key_value + 4 * architecture.intermediate_size
     layers = architecture.num_hidden_layers
-    kept = layers * hidden + layer if config.model.gradient_checkpointing else layers * layer
+    checkpointing = config.model.gradient_checkpointing
+    if checkpointing == "selective":
+        products = 4 * hidden + 2 * key_value + 2 * architecture.intermediate_size
+        kept = layers * (hidden + products) + layer
+    elif checkpointing:
+        kept = layers * hidden + layer
+    else:
+        kept = layers * layer
     return kept * config.optimizer.micro_batch_tokens * _BYTES[config.model.dtype]

@@ -65,7 +65,7 @@ def test_a_difference_ends_the_scoring_benchmark() -> None:
         scoring.Checks(1e-4).compare([torch.tensor([float("nan")])], [torch.zeros(1)])
 
 
-@pytest.mark.parametrize("more", ["", "--dtype bfloat16 --gradient-checkpointing"])
+@pytest.mark.parametrize("more", ["", "--dtype bfloat16 --gradient-checkpointing selective"])
 def test_update(run: Run, more: str) -> None:
     shape = "--tokens 512 --sequences 2 --micro-batch-tokens 256 --plain-micro-batch-tokens 512"
     shape += " --matmul-size 128"
@@ -75,6 +75,14 @@ def test_update(run: Run, more: str) -> None:
     assert result["time_ratio"] > 0
     assert result["peak_share"] > 0
     assert "memory_ratio" in result
+
+
+def test_update_with_a_shared_prompt(run: Run) -> None:
+    shape = "--tokens 512 --sequences 4 --prompt 64 --micro-batch-tokens 512 --matmul-size 128"
+    result = run(update.main, f"{shape} --repeats 1")
+    assert (result["tokens"], result["policy_tokens"]) == (512, 128)
+    assert result["gradient_difference"] < 1e-4
+    assert result["peak_share"] is None
 
 
 def test_different_gradients_end_the_update_benchmark() -> None:

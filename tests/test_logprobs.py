@@ -216,3 +216,51 @@ def test_models_that_change_their_logits_are_refused(
     ids, attention, wanted, _ = padded("right")
     with pytest.raises(NotImplementedError, match=r"final_logit_softcapping=30\.0"):
         token_logprobs(model, ids, attention, wanted)
+
+
+SHARED = 12
+
+
+def rows_behind_a_prompt(own: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Three right-padded rows of ``own``, ``own`` - 1 and 2 tokens behind one prompt."""
+    generator = torch.Generator().manual_seed(3)
+    lengths = [SHARED + own, SHARED + own - 1, SHARED + 2]
+    ids = torch.randint(VOCABULARY, (3, SHARED + own), generator=generator)
+    ids[:, :SHARED] = ids[0, :SHARED]
+    attention = torch.arange(SHARED + own) < torch.tensor(lengths).unsqueeze(1)
+    wanted = attention & (torch.arange(SHARED + own) > SHARED)
+    return ids, attention.long(), wanted
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("own", [5, 30])
+def test_a_prompt_that_is_computed_once_changes_nothing(
+    model: Any, own: int, attention: str
+) -> None:
+    """Rows shorter and longer than their prompt, values and gradients."""
+    ids, padding, wanted = rows_behind_a_prompt(own)
+    model.set_attn_implementation(attention)
+    found, gradients = [], []
+    for shared in (0, SHARED):
+        model.zero_grad()
+        result = token_logprobs(model, ids, padding, wanted, 0.7, "trained", shared)
+        assert result.entropy is not None
+        (result.logprobs.sum() + 0.1 * result.entropy.square().sum()).backward()
+        found.append(torch.stack([result.logprobs, result.entropy]).detach())
+        gradients.append({name: p.grad.clone() for name, p in model.named_parameters()})
+    model.set_attn_implementation("sdpa")
+    torch.testing.assert_close(found[1], found[0], atol=1e-5, rtol=1e-5)
+    assert int((found[0][0] != 0).sum()) == (own - 1) + (own - 2) + 1
+    for name, expected in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], expected, atol=1e-3, rtol=1e-4)
+    assert max(float(grad.abs().max()) for grad in gradients[0].values()) > 1.0
+
+
+def test_what_shared_tokens_predict_cannot_be_wanted(model: Any) -> None:
+    ids, padding, wanted = rows_behind_a_prompt(4)
+    wanted[1, SHARED] = True
+    with pytest.raises(ValueError, match="12 tokens cannot be computed once for all rows"):
+        token_logprobs(model, ids, padding, wanted, shared=SHARED)
+    left = padding.flip(1)
+    with pytest.raises(ValueError, match="rows begin with padding"):
+        token_logprobs(model, ids, left, torch.zeros_like(wanted), shared=SHARED)

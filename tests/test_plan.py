@@ -85,6 +85,23 @@ def test_gradient_checkpointing_keeps_one_layer_and_every_input() -> None:
     assert memory.logits == 3 * 4 * 151936 * 100
 
 
+def test_selective_checkpointing_keeps_matrix_products_and_attention() -> None:
+    """Queries, keys, values, attention, its projection, gate, up, down, and the layer's input."""
+    config = compose(
+        "train",
+        [
+            "model=qwen2_5_0_5b",
+            "optimizer.micro_batch_tokens=100",
+            "model.gradient_checkpointing=selective",
+        ],
+    )
+    assert config.model.architecture is not None
+    layer = 8 * 896 + 2 * 128 + 4 * 4864
+    kept = 896 + 896 + 128 + 128 + 896 + 896 + 4864 + 4864 + 896
+    memory = estimate_memory(config, config.model.architecture, 1)
+    assert memory.activations == (24 * kept + layer) * 100 * 2
+
+
 def test_float32_needs_no_copies_in_bfloat16() -> None:
     config = compose("train", ["model=smollm2_135m"])
     assert config.model.architecture is not None

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from mempo.cache import cached_folder
 from mempo.config import Config, ConfigError
 from mempo.data.demonstrations import generate_demonstrations
+from mempo.models.checkpointing import enable_gradient_checkpointing
 from mempo.models.sharded import can_start_empty, empty_policy
 from mempo.models.smollm2 import load_packaged_smollm2
 from mempo.models.tiny import build_tiny_model, train_tokenizer
@@ -74,8 +75,7 @@ def load_policy(folder: str, config: Config, *, frozen: bool = False) -> Any:
         model = AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtype, attn_implementation=attention
         )
-    if config.model.gradient_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+    enable_gradient_checkpointing(model, config.model.gradient_checkpointing)
     return model
 
 
