@@ -46,7 +46,7 @@ FULL = (
     "step.py tools",
     "retrieval.py --passages 20000 --against-memory --server-seconds 60",
     "retrieval.py --passages 1000000",
-    "retrieval.py --passages 5000000",
+    "retrieval.py --passages 5000000 --queries 500",
 )
 FIGURES = (
     "ratio",
@@ -70,6 +70,7 @@ FIGURES = (
     "query_ms_p95",
     "serve_resident_gib",
     "speedup",
+    "speedup_memory",
     "same_top5",
     "server_answers",
     "server_errors",

@@ -200,6 +200,16 @@ def test_groups_of_a_training_run(tmp_path: Path) -> None:
     assert len(shown) == DETAILED_GROUPS
 
 
+def test_groups_that_found_nothing_are_not_shown_in_detail(tmp_path: Path) -> None:
+    idle = {**lines()[0], "model": "idle", "context": "memory", "rounds": []}
+    able = [{**one, "model": "able", "context": "memory"} for one in lines()[:2]]
+    report = read_report(write(tmp_path / "t.jsonl", [idle, *able]))
+    assert [group.model for group in report.groups] == ["idle", "able"]
+    assert [group.model for group in report.detailed()] == ["able"]
+    report = read_report(write(tmp_path / "idle.jsonl", [idle]))
+    assert [group.model for group in report.detailed()] == ["idle"]
+
+
 def test_command_line_writes_json_and_picture(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -98,6 +98,32 @@ def load_heldout_tasks(config: Config) -> HeldOutTasks:
     )
 
 
+def load_evidence(config: Config) -> tuple[Loaded, Retriever]:
+    """The questions of ``data.questions`` one by one, with the titles of the passages that answer
+    them, and the configured retriever. What is held out makes no difference.
+
+    Raises ``ConfigError`` for a format or a file that names no such titles, and what
+    ``load_heldout_tasks`` raises.
+    """
+    data = config.data
+    form = FORMATS.get(data.format)
+    if form is None or form.evidence is None:
+        known = ", ".join(name for name, one in FORMATS.items() if one.evidence is not None)
+        raise ConfigError(
+            f"data={data.format}: its rows do not name the passages that answer them; these "
+            f"formats do: {known}"
+        )
+    retriever = _given_retriever(config)
+    questions = _questions(data)
+    loaded = _read(data, questions, "data.questions", data.split, retriever is None, True)
+    if not any(loaded.evidence.values()):
+        raise ConfigError(
+            f"data.questions={questions}: no row names the passages that answer it "
+            f"(docs/formats/{data.format}.md says in which fields)"
+        )
+    return loaded, retriever or _retriever_of_passages(config, [loaded], questions)
+
+
 _SPLITS: Final[tuple[Literal["train", "heldout"], ...]] = ("train", "heldout")
 
 
@@ -121,10 +147,7 @@ def _world_tasks(
 def _read_files(config: Config) -> _Rows:
     data = config.data
     # The corpus first: where it is a file of its own, a fault in it is told before questions load.
-    retriever: Retriever | None = None
-    if data.corpus is not None or config.retriever.kind == "http":
-        corpus = None if data.corpus is None else require_path(data.corpus, "data.corpus")
-        retriever = build_retriever(config.retriever, corpus)
+    retriever = _given_retriever(config)
     with_passages = retriever is None
     questions = _questions(data)
     if data.heldout_questions is None and data.heldout_split is None:
@@ -145,17 +168,31 @@ def _read_files(config: Config) -> _Rows:
         ]
         train, heldout = loaded[0].tasks, loaded[1].tasks
     if retriever is None:
-        passages = documents(
-            (passage for one in loaded for passage in one.passages),
-            FORMATS[data.format].join_titles,
-        )
-        if not passages:
-            raise ConfigError(
-                f"data.corpus is empty, and the rows of {questions} carry no passages: give "
-                "data.corpus=<file.jsonl>, the passages to search"
-            )
-        retriever = build_retriever(config.retriever, passages)
+        retriever = _retriever_of_passages(config, loaded, questions)
     return _Rows(train, heldout, retriever, sum(one.skipped for one in loaded))
+
+
+def _given_retriever(config: Config) -> Retriever | None:
+    """The retriever over ``data.corpus`` or behind a server; ``None`` where the rows' own passages
+    are to be searched."""
+    corpus = config.data.corpus
+    if corpus is None and config.retriever.kind != "http":
+        return None
+    file = None if corpus is None else require_path(corpus, "data.corpus")
+    return build_retriever(config.retriever, file)
+
+
+def _retriever_of_passages(config: Config, loaded: Sequence[Loaded], questions: str) -> Retriever:
+    passages = documents(
+        (passage for one in loaded for passage in one.passages),
+        FORMATS[config.data.format].join_titles,
+    )
+    if not passages:
+        raise ConfigError(
+            f"data.corpus is empty, and the rows of {questions} carry no passages: give "
+            "data.corpus=<file.jsonl>, the passages to search"
+        )
+    return build_retriever(config.retriever, passages)
 
 
 def _questions(data: DataConfig) -> str:
@@ -166,7 +203,14 @@ def _questions(data: DataConfig) -> str:
     return default()
 
 
-def _read(data: DataConfig, source: str, setting: str, split: str, with_passages: bool) -> Loaded:
+def _read(
+    data: DataConfig,
+    source: str,
+    setting: str,
+    split: str,
+    with_passages: bool,
+    with_evidence: bool = False,
+) -> Loaded:
     """The rows of one source, as tasks of one objective each."""
     if data.format == "local":
         path = require_path(source, setting)
@@ -182,6 +226,7 @@ def _read(data: DataConfig, source: str, setting: str, split: str, with_passages
         options=Options(data.answer_separator, data.fanoutqa),
         skip_bad_rows=data.skip_bad_rows,
         with_passages=with_passages,
+        with_evidence=with_evidence,
     )
 
 

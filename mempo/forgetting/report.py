@@ -47,8 +47,10 @@ class Report:
         }
 
     def detailed(self) -> list[Group]:
-        """At most ``DETAILED_GROUPS``, from the first to the last at even distances."""
-        groups = [group for group in self.groups if group.epoch is not None]
+        """At most ``DETAILED_GROUPS``, from the first to the last at even distances, of those in
+        which a fact was established; of all where there is none."""
+        single = [group for group in self.groups if group.epoch is not None]
+        groups = [group for group in single if group.figures["established"]] or single
         if len(groups) <= DETAILED_GROUPS:
             return groups
         last = len(groups) - 1

@@ -88,6 +88,14 @@ def passages(row: Row) -> list[Passage]:
     return found
 
 
+def evidence(row: Row) -> list[str]:
+    """The titles of the pages that answer a row of ``expand``: its own, or those of all its
+    sub-questions."""
+    if "parent" in row.fields:
+        return [Row(row.fields["evidence"], row.place, row.default_id).text("title")]
+    return [Row(one.fields["evidence"], one.place, "").text("title") for one in _leaves(row)]
+
+
 def _leaves(row: Row) -> Iterator[Row]:
     """The sub-questions with a page, depth first."""
     parts = row.fields.get("decomposition")

@@ -9,12 +9,15 @@ Read are these variants:
   ``[title, [sentence, …]]``, as objects ``{"title", "sentences"}``, as one object of lists
   ``{"title": […], "sentences": [[…], …]}`` (``content`` in place of ``sentences`` too), or any of
   these as JSON text. Rows without ``context`` are read as well and then need ``data.corpus``.
+- titles of the passages that answer the question, for ``mempo.retrieval.recall``:
+  ``supporting_facts`` as pairs ``[title, sentence number]`` or as one object of lists, else
+  ``titles``, a list
 - source: ``dataset`` or ``data_source``; else ``2wikimultihopqa`` for rows with ``evidences``
 """
 
 from __future__ import annotations
 
-from mempo.data.formats.passages import titled_passages
+from mempo.data.formats.passages import named_titles, titled_passages
 from mempo.data.formats.row import Options, Row
 from mempo.retrieval.base import Passage
 from mempo.trajectory import Task
@@ -34,3 +37,10 @@ def task(row: Row, options: Options) -> Task:
 def passages(row: Row) -> list[Passage]:
     """The passages of ``context``. Raises ``DataError`` for a shape that is not read."""
     return titled_passages(row, "context", ("sentences", "content"))
+
+
+def evidence(row: Row) -> list[str]:
+    """The titles of ``supporting_facts``, else of ``titles``; none where there is neither. Raises
+    ``DataError`` for a shape that is not read."""
+    name = row.first("supporting_facts", "titles")
+    return [] if name is None else named_titles(row, name)

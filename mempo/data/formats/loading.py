@@ -21,7 +21,8 @@ class DataFormat:
     ``task`` makes a task of one objective of a row. ``expand`` gives the rows that stand in one
     row of the file. ``passages`` gives the passages that a row of the file carries;
     ``join_titles`` makes one document of all that have one title. ``default_source`` names the
-    questions to read where ``data.questions`` is empty.
+    questions to read where ``data.questions`` is empty. ``evidence`` gives the titles of the
+    passages that answer a row of ``expand``.
     """
 
     task: Callable[[Row, Options], Task]
@@ -29,12 +30,13 @@ class DataFormat:
     passages: Callable[[Row], Iterable[Passage]] | None = None
     join_titles: bool = False
     default_source: Callable[[], str] | None = None
+    evidence: Callable[[Row], Iterable[str]] | None = None
 
 
 FORMATS: Final[Mapping[str, DataFormat]] = {
     "search_r1": DataFormat(search_r1.task),
     "asearcher": DataFormat(asearcher.task),
-    "hotpotqa": DataFormat(hotpotqa.task, passages=hotpotqa.passages),
+    "hotpotqa": DataFormat(hotpotqa.task, passages=hotpotqa.passages, evidence=hotpotqa.evidence),
     "musique": DataFormat(musique.task, passages=musique.passages),
     "open_qa": DataFormat(open_qa.task),
     "fanoutqa": DataFormat(
@@ -43,17 +45,22 @@ FORMATS: Final[Mapping[str, DataFormat]] = {
         fanoutqa.passages,
         join_titles=True,
         default_source=fanoutqa.packaged_questions,
+        evidence=fanoutqa.evidence,
     ),
 }
 
 
 @dataclass
 class Loaded:
-    """Tasks of one objective each, the passages that came with them, and the rows left out."""
+    """Tasks of one objective each, the passages that came with them, and the rows left out.
+
+    ``evidence`` holds, by task id, the titles of the passages that answer it, each once.
+    """
 
     tasks: list[Task] = field(default_factory=list)
     passages: list[Passage] = field(default_factory=list)
     skipped: int = 0
+    evidence: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def load_questions(
@@ -67,10 +74,12 @@ def load_questions(
     options: Options | None = None,
     skip_bad_rows: bool = False,
     with_passages: bool = True,
+    with_evidence: bool = False,
 ) -> Loaded:
     """Reads ``source`` (see ``read_rows``) in the format ``name``; tasks search ``corpus``.
 
-    Passages are read only with ``with_passages``, from rows that gave a task. Raises ``DataError``
+    Passages are read only with ``with_passages``, from rows that gave a task, and evidence only
+    with ``with_evidence``. Raises ``DataError``
     with file and line or row number, the field, what it holds and the row's fields: a row that fits
     no variant of the format, no question, no gold answer or a blank one, an id used twice. With
     ``skip_bad_rows`` such rows are left out and counted (in a FanOutQA question, each sub-question
@@ -95,6 +104,8 @@ def load_questions(
             try:
                 task = form.task(part, options)
                 _claim(task.id, part.place, places)
+                if with_evidence and form.evidence is not None:
+                    loaded.evidence[task.id] = tuple(dict.fromkeys(form.evidence(part)))
             except DataError:
                 if not skip_bad_rows:
                     raise

@@ -18,16 +18,27 @@ def titled_passages(row: Row, name: str, text_fields: Sequence[str]) -> list[Pas
     these written as JSON text. A text is a text or a list of sentences. Passages without text are
     left out. Raises ``DataError`` for any other shape and for a blank title.
     """
-    value = row.fields.get(name)
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            raise row.fault(f'the field "{name}" is a text but not JSON: {seen(value)}') from None
+    value = _parsed(row, name)
     if value is None:
         return []
     found = [_passage(row, name, pair) for pair in _pairs(row, name, value, text_fields)]
     return [passage for passage in found if passage.text]
+
+
+def named_titles(row: Row, name: str) -> list[str]:
+    """The titles in the field ``name``: a list of them, a list of lists that each begin with one
+    (``[title, sentence number]``), one object with a list in ``title``, or any of these as JSON
+    text. Raises ``DataError`` for any other shape."""
+    value = _parsed(row, name)
+    titles = value.get("title") if isinstance(value, Mapping) else value
+    if isinstance(titles, list):
+        found = [one[0] if isinstance(one, list) and one else one for one in titles]
+        if all(isinstance(one, str) and one.strip() for one in found):
+            return [one.strip() for one in found]
+    raise row.fault(
+        f'the field "{name}" must hold titles, or pairs of a title and a number; it is '
+        f"{seen(value)}"
+    )
 
 
 def documents(passages: Iterable[Passage], join_titles: bool = False) -> list[Document]:
@@ -49,6 +60,17 @@ def documents(passages: Iterable[Passage], join_titles: bool = False) -> list[Do
         Document(str(number), passage.title, passage.text, passage.url)
         for number, passage in enumerate(different)
     ]
+
+
+def _parsed(row: Row, name: str) -> Any:
+    """The field ``name``; what it says where it is JSON text."""
+    value = row.fields.get(name)
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        raise row.fault(f'the field "{name}" is a text but not JSON: {seen(value)}') from None
 
 
 def _pairs(row: Row, name: str, value: Any, text_fields: Sequence[str]) -> list[tuple[Any, Any]]:
