@@ -162,6 +162,12 @@ def test_a_bug_in_a_retriever_is_an_error_for_the_client():
     ):
         client(address, retries=1).search("x", 1)
 
+    with our_server(Broken) as address, httpx.Client(base_url=address) as session:
+        for _ in range(3):
+            answer = session.post("/retrieve", json={"queries": ["x"]})
+            assert (answer.status_code, list(answer.json())) == (500, ["error"])
+            assert answer.headers.get("connection") != "close"
+
 
 # Faults that others' users reported
 

@@ -4,13 +4,15 @@
 
 It speaks both protocols of ``mempo.retrieval.protocols``: ``return_scores`` chooses. ``GET
 /health`` has status 503 while the corpus loads and 200 from then on; searches meanwhile get 503,
-after which a client tries again. A faulty request has status 400 and a sentence under "error".
+after which a client tries again. A faulty request has status 400 and a sentence under "error", one
+that the server fails at 500, and its log holds the traceback.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 import socket
 import sys
 import threading
@@ -31,6 +33,8 @@ from mempo.errors import MempoError
 from mempo.retrieval import protocols
 from mempo.retrieval.base import Retriever
 from mempo.retrieval.registry import build_retriever
+
+_LOG = logging.getLogger(__name__)
 
 MOST_QUERIES: Final = 10_000
 MOST_RESULTS: Final = 1_000
@@ -116,6 +120,9 @@ async def _answered(
         return await run_in_threadpool(lambda: _json(answer(_body(raw))))
     except _FaultyRequestError as error:
         return _json({"error": str(error)}, status=400)
+    except Exception:  # noqa: BLE001 - uvicorn would close the connection under the next request
+        _LOG.exception("%s could not be answered", request.url.path)
+        return _json({"error": "the server failed; its log says how"}, status=500)
 
 
 def _json(value: Any, status: int = 200) -> Response:
