@@ -35,6 +35,17 @@ class TrainingRow:
         """The token ids of the trajectory's prompt, with which its sequences begin."""
         return tuple(self.sequence.ids[: self.trajectory.prompt_length])
 
+    def place(self, position: int) -> str:
+        """How errors name a position of the sequence: trajectory, round and position."""
+        sequences = self.trajectory.sequences
+        begun = [
+            round_.number
+            for round_ in self.trajectory.rounds
+            if sequences[round_.sequence] is self.sequence and round_.start <= position
+        ]
+        of_round = f", round {begun[-1]}" if begun else ""
+        return f"{self.trajectory.name}{of_round}, position {position}"
+
     @property
     def is_trained(self) -> bool:
         """False when every advantage is 0."""
@@ -47,8 +58,8 @@ class Batch:
 
     ``mask`` is 1 on policy tokens; ``weights`` is each token's share of the optimizer step's loss.
     ``engine_logprobs`` is 0 off policy tokens. ``last_of_update`` says that the optimizer steps
-    after this micro-batch. ``names`` says which trajectory each row is, for errors. ``shared`` is
-    the number of tokens at the start of all rows that are computed once.
+    after this micro-batch. ``rows`` are what the batch was made of, for errors. ``shared`` is the
+    number of tokens at the start of all rows that are computed once.
     """
 
     ids: Tensor
@@ -58,9 +69,14 @@ class Batch:
     weights: Tensor
     engine_logprobs: Tensor
     old_logprobs: Tensor | None
-    names: tuple[str, ...]
+    rows: tuple[TrainingRow, ...]
     last_of_update: bool
     shared: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Which trajectory each row is."""
+        return tuple(row.trajectory.name for row in self.rows)
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on another device."""
@@ -198,7 +214,7 @@ def collate(
         old_logprobs=_padded([values for values in old if values is not None], padded.ids)
         if rows and None not in old
         else None,
-        names=tuple(row.trajectory.name for row in rows),
+        rows=tuple(rows),
         last_of_update=last_of_update,
         shared=shared_start(rows) if share_prompts else 0,
     )
@@ -229,7 +245,6 @@ def _checked_advantages(row: TrainingRow) -> list[float]:
     ):
         if advantage != 0.0 and not is_policy:
             raise ValueError(
-                f"{row.trajectory.name}: position {position} has an advantage but is not a "
-                "policy token"
+                f"{row.place(position)}: there is an advantage, but this is not a policy token"
             )
     return advantages

@@ -276,8 +276,8 @@ class MemPOModule(L.LightningModule):
     @staticmethod
     def _name_positions(error: NonFiniteTokenError, batch: Batch) -> str:
         width = batch.ids.shape[1]
-        places = ", ".join(
-            f"{batch.names[position // width]}, position {position % width}"
+        places = "; ".join(
+            batch.rows[position // width].place(position % width)
             for position in error.positions[:3]
         )
         return f"{error.tensor} is NaN or infinite at policy tokens: {places}"

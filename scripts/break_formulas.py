@@ -88,7 +88,7 @@ BREAKS = (
           "past + first : past + first + size] = torch.ones(\n            size, size,",
           "past : past + first + size] = torch.ones(\n            size, first + size,",
           "test_tree_scoring"),
-    Break("what is shared is the same for all", "mempo/tree_scoring.py",
+    Break("what is shared is the same for all", "mempo/kept_prefix.py",
           "if first[i] != last[i]", "if False", "test_tree_scoring"),
     # Section 7: advantages.
     Break("standard deviation with n - 1", "mempo/advantages.py", "(count - 1).clamp(min=1)",

@@ -107,7 +107,9 @@ def test_an_advantage_off_the_policy_is_an_error() -> None:
     row = make_row(4, sample=3)
     assert row.sequence.advantages is not None
     row.sequence.advantages[1] = 0.1
-    with pytest.raises(ValueError, match="sample 3: position 1 has an advantage but is not"):
+    with pytest.raises(
+        ValueError, match="sample 3, position 1: there is an advantage, but this is"
+    ):
         collate([row], False)
 
 

@@ -306,6 +306,28 @@ def test_the_gradient_is_the_specifications(variant: str, budget: int, share: bo
     assert_same_gradient(own_gradient(module, groups, config, budget, share), expected)
 
 
+@pytest.mark.parametrize("memory_context", [False, True])
+def test_nan_at_a_policy_token_names_trajectory_round_and_position(memory_context: bool) -> None:
+    """In the third sample's second round, the trajectory's second sequence or its first."""
+    config = compose("train", [f"rollout.context={'memory' if memory_context else 'full'}"])
+    model, _, groups = make_case(config)
+    sample = groups[1][2]
+    damaged = sample.rounds[1]
+    position = damaged.end - 1
+    old = sample.sequences[damaged.sequence].old_logprobs
+    assert old is not None
+    old[position] = math.nan
+    rows = weighted_rows([member for group in groups for member in group], config)
+    dataset = epoch_dataset(rows, plan_counts(rows, 10_000), 10_000, config)
+    expected = (
+        "^old_logprobs is NaN or infinite at policy tokens: "
+        f"task b, epoch 0, sample 2, round 2, position {position}$"
+    )
+    module = MemPOModule(model, config)
+    with pytest.raises(FloatingPointError, match=expected):
+        list(map(module.loss, (dataset[number] for number in range(len(dataset)))))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "variant"), [("ddp", "mempo"), ("fsdp2", "k3"), ("fsdp2", "memory context")]
