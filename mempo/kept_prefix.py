@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from transformers import AttentionInterface, DynamicCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+Tokens = TypeVar("Tokens", list[int], tuple[int, ...])
 
 _BEHIND_PREFIX = "sdpa_behind_prefix"
 
@@ -32,7 +34,7 @@ def unsupported_reason(model: Any) -> str | None:
     return None
 
 
-def common_start(sequences: Sequence[Sequence[int]], limit: int) -> int:
+def common_start(sequences: Sequence[Tokens], limit: int) -> int:
     """How many tokens all ``sequences`` begin with, at most ``limit``."""
     first, last = min(sequences), max(sequences)
     # Whatever the smallest and the largest of sorted sequences begin with, all between begin with.

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from programs import ROOT, read_lines, run_program, wait_for_epoch
+from safetensors.torch import load_file
 
 pytestmark = pytest.mark.slow
 
@@ -162,3 +163,34 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_a_sharded_run_goes_on_from_its_sharded_checkpoint(cache: Path, tmp_path: Path) -> None:
+    """Two processes under fsdp2, from the supervised start on; an epoch, and a second one after
+    the checkpoint of the first. The saved model is whole."""
+    settings = [
+        "experiment=debug",
+        f"cache_dir={cache}",
+        "trainer=fsdp2",
+        "trainer.accelerator=cpu",
+        "trainer.devices=2",
+        "trainer.checkpoint_every=1",
+        f"run_dir={tmp_path}",
+    ]
+    run_program("train.py", *settings, "trainer.max_epochs=1")
+    (first,) = read_lines(tmp_path / "metrics.jsonl")
+    checkpoint = tmp_path / "checkpoints" / "epoch-00001.ckpt"
+    assert {"meta.pt", ".metadata"} <= {path.name for path in checkpoint.iterdir()}
+    begun = load_file(tmp_path / "model" / "model.safetensors")
+    output = run_program("train.py", *settings, "trainer.max_epochs=2", "resume=auto")
+    assert f"going on from {checkpoint}" in output
+    lines = read_lines(tmp_path / "metrics.jsonl")
+    assert [line["epoch"] for line in lines] == [0, 1]
+    assert lines[0] == first
+    assert all(line["engine/mismatch_max"] < 1e-3 for line in lines)
+    assert not list(checkpoint.parent.glob("*.tmp"))
+    ended = load_file(tmp_path / "model" / "model.safetensors")
+    assert {name: value.shape for name, value in ended.items()} == {
+        name: value.shape for name, value in begun.items()
+    }
+    assert any(not torch.equal(ended[name], begun[name]) for name in begun)

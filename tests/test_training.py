@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from programs import ROOT, interruptible, read_lines, run_program, wait_for_epoch
+from safetensors.torch import load_file
 from wandb_file import read_history
 
 from mempo import metric_keys
@@ -94,6 +95,29 @@ def test_the_trained_model_opens_with_transformers(run: tuple[Path, str]) -> Non
     )
     for name, value in model.named_parameters():
         assert torch.equal(checkpoint["state_dict"][f"model.{name}"], value)
+
+
+def test_a_model_of_ones_own_is_trained(run: tuple[Path, str], tmp_path: Path) -> None:
+    """A folder as it comes, in the precision and with the recomputation that ``pretrained`` has."""
+    start = run[0] / "model"
+    run_program(
+        "train.py",
+        "experiment=debug",
+        "model=pretrained",
+        f"model.path={start}",
+        "optimizer.learning_rate=1e-3",
+        "sft.enabled=false",
+        "trainer.max_epochs=1",
+        f"run_dir={tmp_path}",
+    )
+    (line,) = read_lines(tmp_path / "metrics.jsonl")
+    assert line["engine/mismatch_mean"] < 0.02  # bfloat16
+    before, after = (
+        load_file(folder / "model.safetensors") for folder in (start, tmp_path / "model")
+    )
+    assert before.keys() == after.keys()
+    moved = max(float((after[name] - before[name]).abs().max()) for name in before)
+    assert 1e-4 < moved < 0.01  # one step of AdamW moves a weight by its learning rate
 
 
 def test_torchtitan_3602_two_evaluations_give_one_table(
