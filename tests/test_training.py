@@ -98,7 +98,8 @@ def test_the_trained_model_opens_with_transformers(run: tuple[Path, str]) -> Non
 
 
 def test_a_model_of_ones_own_is_trained(run: tuple[Path, str], tmp_path: Path) -> None:
-    """A folder as it comes, in the precision and with the recomputation that ``pretrained`` has."""
+    """A folder as it comes, in the precision and with the recomputation that ``pretrained`` has,
+    beside a frozen reference. The entropy is trained as well, since groups may be constant."""
     start = run[0] / "model"
     run_program(
         "train.py",
@@ -106,6 +107,8 @@ def test_a_model_of_ones_own_is_trained(run: tuple[Path, str], tmp_path: Path) -
         "model=pretrained",
         f"model.path={start}",
         "optimizer.learning_rate=1e-3",
+        "loss.kl_coefficient=0.1",
+        "loss.entropy_coefficient=0.01",
         "sft.enabled=false",
         "trainer.max_epochs=1",
         f"run_dir={tmp_path}",
