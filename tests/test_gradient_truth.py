@@ -292,9 +292,7 @@ def assert_same_gradient(found: dict[str, torch.Tensor], expected: dict[str, tor
         torch.testing.assert_close(found[name].double(), value, rtol=2e-4, atol=2e-6 * scale)
 
 
-@pytest.mark.parametrize(
-    ("budget", "share"), [(1, False), (90, False), (10_000, False), (90, True), (10_000, True)]
-)
+@pytest.mark.parametrize(("budget", "share"), [(1, False), (10_000, False), (90, True)])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_gradient_is_the_specifications(variant: str, budget: int, share: bool) -> None:
     """For every micro-batch split, and with prompts that are computed once or in every row."""

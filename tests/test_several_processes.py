@@ -175,6 +175,7 @@ def test_a_sharded_run_goes_on_from_its_sharded_checkpoint(cache: Path, tmp_path
         "trainer.accelerator=cpu",
         "trainer.devices=2",
         "trainer.checkpoint_every=1",
+        "evaluation.enabled=false",
         f"run_dir={tmp_path}",
     ]
     run_program("train.py", *settings, "trainer.max_epochs=1")

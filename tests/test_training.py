@@ -110,6 +110,7 @@ def test_a_model_of_ones_own_is_trained(run: tuple[Path, str], tmp_path: Path) -
         "loss.kl_coefficient=0.1",
         "loss.entropy_coefficient=0.01",
         "sft.enabled=false",
+        "evaluation.enabled=false",
         "trainer.max_epochs=1",
         f"run_dir={tmp_path}",
     )
