@@ -6,7 +6,7 @@ import hydra
 from omegaconf import DictConfig
 
 from mempo.cli import command_line, friendly_errors, remove_unused_run_folder, to_config
-from mempo.preflight import check_paths
+from mempo.preflight import check_accelerator, check_paths, check_run_folder
 from mempo.processes import is_first_process
 from mempo.stopping import how_to_go_on, told_when_stopped
 
@@ -24,7 +24,10 @@ def main(cfg: DictConfig) -> None:
         print_plan(make_plan(config, *planned_world_size(config, torch.cuda.device_count())))
         remove_unused_run_folder()
         return
-    check_paths(config)  # Before seconds of imports.
+    # Before seconds of imports.
+    check_paths(config)
+    check_run_folder(config)
+    check_accelerator(config)
     from mempo.quiet import quiet_libraries
 
     quiet_libraries()

@@ -1,4 +1,4 @@
-"""What can be told before seconds of imports: files and folders that are named and not there."""
+"""What can be told before seconds of imports: what is named and not there, and what is in use."""
 
 from __future__ import annotations
 
@@ -23,6 +23,30 @@ def check_paths(config: Config) -> None:
         check_model_folder(model.path, "model.path")
     if config.ckpt_path is not None:
         require_path(config.ckpt_path, "ckpt_path")
+
+
+def check_run_folder(config: Config) -> None:
+    """Raises ``ConfigError`` for a new run into the folder of another one, which would write over
+    its files and lose them."""
+    goes_on = config.resume is not None or config.ckpt_path is not None
+    if not goes_on and (Path(config.run_dir) / "metrics.jsonl").exists():
+        raise ConfigError(
+            f"run_dir={config.run_dir} holds a run (metrics.jsonl): add resume=auto to go on with "
+            "it, or choose another folder for a new one"
+        )
+
+
+def check_accelerator(config: Config) -> None:
+    """Raises ``ConfigError`` where GPUs are asked for and there are none."""
+    if config.trainer.accelerator != "gpu":
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ConfigError(
+            "trainer.accelerator=gpu, but torch finds no GPU: take trainer.accelerator=auto or "
+            "cpu, or install on a machine that has one"
+        )
 
 
 def check_model_folder(path: str, setting: str) -> None:

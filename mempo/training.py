@@ -27,7 +27,7 @@ from callbacks.trajectories_file import TrajectoriesFileCallback
 from callbacks.update_progress import UpdateProgressCallback
 from mempo.cache import cached_folder, cached_path
 from mempo.checkpoint_files import UNFINISHED, last_checkpoint
-from mempo.checkpoints import AtomicCheckpointIO
+from mempo.checkpoints import AtomicCheckpointIO, check_fits
 from mempo.config import Config, RetrieverConfig, TrainerConfig
 from mempo.conversation import Conversation
 from mempo.data.demonstrations import generate_demonstrations
@@ -35,7 +35,7 @@ from mempo.data.tasks import TaskSets, load_task_sets
 from mempo.datamodule import RolloutDataModule
 from mempo.demonstration_tokens import TrainingText, encode_demonstration
 from mempo.loggers import build_logger
-from mempo.models.loading import load_policy, load_tokenizer, start_folder
+from mempo.models.loading import load_policy, load_tokenizer, start_folder, trained_settings
 from mempo.models.lora import add_adapters
 from mempo.models.saving import save_policy, whole_weights
 from mempo.policy import MemPOModule
@@ -56,6 +56,11 @@ def train(config: Config) -> dict[str, float]:
         config = dataclasses.replace(config, ckpt_path=str(found), resume=None)
     L.seed_everything(config.seed, workers=True, verbose=False)
     tasks = load_task_sets(config)  # First: a fault in the data is told before minutes of training.
+    if config.model.source == "tiny" and config.data.format != "world":
+        _say(
+            f"model={config.model.name} learns its language from the generated world and can read "
+            f"nothing else: for data={config.data.format} take another model"
+        )
     start = supervised_start(config) if config.sft.enabled else start_folder(config)
     if config.stage == "sft":
         return {}
@@ -68,7 +73,7 @@ def supervised_start(config: Config) -> str:
     key = {
         "base": base,
         "sft": config.sft,
-        "model": dataclasses.replace(config.model, lora=None),
+        "model": trained_settings(config.model),
         "world": config.data.world,
         "objectives": config.data.objectives,
         "retriever": _shown(config.retriever),
@@ -108,6 +113,8 @@ def reinforce(
     elif config.loss.kl_coefficient > 0:
         reference = load_policy(start, config, frozen=True)
     module = MemPOModule(policy, config, reference, start)
+    if config.ckpt_path is not None:
+        check_fits(config.ckpt_path, module.state_dict())
     datamodule = RolloutDataModule(config, start, tokenizer, tasks)
     trainer = L.Trainer(
         **trainer_arguments(config),

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mempo.cache import cached_folder
-from mempo.config import Config, ConfigError
+from mempo.config import Config, ConfigError, ModelConfig
 from mempo.data.demonstrations import generate_demonstrations
 from mempo.models.checkpointing import enable_gradient_checkpointing
 from mempo.models.sharded import can_start_empty, empty_policy
@@ -37,7 +37,7 @@ def start_folder(config: Config) -> str:
     if model.source == "smollm2_package":
         return str(cached_folder(config.cache_dir, "smollm2", {}, _write_smollm2))
     key = {
-        "model": dataclasses.replace(model, lora=None),
+        "model": trained_settings(model),
         "data": config.data.world,
         "objectives": config.data.objectives,
         "sft": config.sft.seed,
@@ -45,6 +45,12 @@ def start_folder(config: Config) -> str:
     return str(
         cached_folder(config.cache_dir, "tiny", key, lambda folder: _write_tiny(config, folder))
     )
+
+
+def trained_settings(model: ModelConfig) -> ModelConfig:
+    """``model`` without what makes no difference to its start: what is computed again, by which
+    attention, and adapters, which come later."""
+    return dataclasses.replace(model, lora=None, gradient_checkpointing=False, attention="auto")
 
 
 def load_tokenizer(folder: str) -> Any:
