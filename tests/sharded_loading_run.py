@@ -44,6 +44,7 @@ def main(folder: str, output: str, lora: str) -> None:
         {"logits": logits.detach(), "weights": weights, "trained": trained},
         Path(output) / f"{rank}.pt",
     )
+    dist.barrier()  # A process that ends while another still receives can abort.
     dist.destroy_process_group()
 
 

@@ -74,6 +74,7 @@ def test_without_a_login_it_says_what_to_do(
     assert "wandb sync" in told
 
 
+@pytest.mark.slow
 def test_a_server_that_cannot_be_reached_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -184,6 +184,7 @@ def test_chunks_change_nothing(model: Any, chunk: int, monkeypatch: pytest.Monke
     assert parts.logprobs.requires_grad
 
 
+@pytest.mark.slow
 def test_slime_1951_nemo_rl_2871_peak_memory_is_bounded() -> None:
     """16,000 tokens, vocabulary 150,000: all logits in float32 would be 9.6 GB, and their gradient
     as much again. Peak memory is read in a process of its own."""
