@@ -19,6 +19,8 @@ from benchmarks.common import (
     with_peak_memory,
 )
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[[Callable[[Sequence[str]], None], str], dict[str, Any]]
 
 

@@ -15,6 +15,8 @@ from mempo.conversation import Conversation
 from mempo.engine import Engine
 from mempo.models.smollm2 import load_packaged_smollm2
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def packaged() -> tuple[Any, Any]:
