@@ -63,6 +63,14 @@ def wandb_loggers(trainer: pl.Trainer) -> list[WandbLogger]:
     return [one for one in trainer.loggers if isinstance(one, WandbLogger)]
 
 
+def finish_loggers(trainer: pl.Trainer) -> None:
+    """Ends the run's wandb run, so that its file is whole; left to the end of the process, wandb
+    sometimes does not write it. On every process; only the first one has a run."""
+    if trainer.is_global_zero:
+        for logger in wandb_loggers(trainer):
+            logger.experiment.finish()
+
+
 def log_to_wandb(trainer: pl.Trainer, entry: Mapping[str, object]) -> None:
     """Logs what only wandb can show (histograms, tables) to every wandb logger; rank 0 calls it.
 

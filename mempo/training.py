@@ -34,7 +34,7 @@ from mempo.data.demonstrations import generate_demonstrations
 from mempo.data.tasks import TaskSets, load_task_sets
 from mempo.datamodule import RolloutDataModule
 from mempo.demonstration_tokens import TrainingText, encode_demonstration
-from mempo.loggers import build_logger
+from mempo.loggers import build_logger, finish_loggers
 from mempo.models.loading import load_policy, load_tokenizer, start_folder, trained_settings
 from mempo.models.lora import add_adapters
 from mempo.models.saving import save_policy, whole_weights
@@ -131,6 +131,7 @@ def reinforce(
         default_root_dir=config.run_dir,
     )
     trainer.fit(module, datamodule=datamodule, ckpt_path=config.ckpt_path)
+    finish_loggers(trainer)
     return module.epoch_metrics
 
 
