@@ -67,8 +67,10 @@ train: $(INSTALLED)  ## train; make train ARGS="algorithm=grpo seed=1"
 evaluate: $(INSTALLED)  ## evaluate; make evaluate ARGS="evaluation.model_path=runs/..."
 	@$(BIN)/python evaluate.py $(ARGS)
 
-test: lint typecheck  ## lint, type check and run every test; make test ARGS="-k plan"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS) $(ARGS)
+test: lint  ## lint, type check and run every test; make test ARGS="-k plan"
+	@$(BIN)/mypy & types=$$!; \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS) $(ARGS); tests=$$?; \
+	wait $$types && exit $$tests
 
 test-long: $(INSTALLED_DEV)  ## the property tests with 100,000 examples each (about an hour)
 	@MEMPO_HYPOTHESIS_EXAMPLES=100000 $(BIN)/python -m pytest -k property --timeout 7200 $(ARGS)
