@@ -26,8 +26,9 @@ def exact_match(prediction: str | None, golds: Golds) -> float:
     """1.0 if the normalized prediction equals any normalized gold, else 0.0.
 
     Normalization: lower case, ASCII punctuation removed, the words a, an, the removed, white space
-    squeezed. Where it leaves nothing of a text that is not blank, the lower-cased text itself is
-    compared. No answer, no gold and a blank gold give 0.0.
+    squeezed. Where it leaves nothing of a text that is not blank, articles stay (``(A)`` and ``A``
+    are equal), and where that leaves nothing (``!!!``), the lower-cased text itself is compared.
+    No answer, no gold and a blank gold give 0.0.
     """
     return _best(prediction, golds, lambda answer, gold: float(_words(answer) == _words(gold)))
 
@@ -121,7 +122,8 @@ def _best(prediction: str | None, golds: Golds, compare: Callable[[str, str], fl
 def _words(text: str) -> list[str]:
     """The words that ``exact_match`` and ``f1`` compare."""
     lowered = text.lower()
-    return _ARTICLES.sub(" ", lowered.translate(_REMOVE_PUNCTUATION)).split() or lowered.split()
+    plain = lowered.translate(_REMOVE_PUNCTUATION)
+    return _ARTICLES.sub(" ", plain).split() or plain.split() or lowered.split()
 
 
 def _multiset_f1(prediction: str, gold: str) -> float:
