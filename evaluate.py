@@ -5,8 +5,9 @@ from __future__ import annotations
 import hydra
 from omegaconf import DictConfig
 
-from mempo.cli import command_line, friendly_errors, to_config
-from mempo.stopping import told_when_stopped
+from mempo.command.cli import command_line, to_config
+from mempo.runtime.friendly_errors import friendly_errors
+from mempo.runtime.stopping import told_when_stopped
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="evaluate")
@@ -14,10 +15,10 @@ from mempo.stopping import told_when_stopped
 def main(cfg: DictConfig) -> None:
     """Evaluates ``evaluation.model_path`` or ``evaluation.models`` on the held-out tasks."""
     config = to_config(cfg)
-    from mempo.quiet import quiet_libraries
+    from mempo.runtime.quiet import quiet_libraries
 
     quiet_libraries()
-    from mempo.standalone_evaluation import evaluate_models
+    from mempo.evaluation.standalone import evaluate_models
 
     go_on = f"It goes on with the same command and run_dir={config.run_dir}"
     with told_when_stopped(lambda: go_on):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hydra
 from omegaconf import DictConfig
 
-from mempo.cli import command_line, friendly_errors, remove_unused_run_folder, to_config
-from mempo.preflight import check_accelerator, check_paths, check_run_folder
-from mempo.processes import is_first_process
-from mempo.stopping import how_to_go_on, told_when_stopped
+from mempo.command.cli import command_line, to_config
+from mempo.command.preflight import check_accelerator, check_paths, check_run_folder
+from mempo.runtime.friendly_errors import friendly_errors, remove_unused_run_folder
+from mempo.runtime.processes import is_first_process
+from mempo.runtime.stopping import how_to_go_on, told_when_stopped
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
@@ -19,7 +20,7 @@ def main(cfg: DictConfig) -> None:
     if config.dry_run:
         import torch
 
-        from mempo.plan import make_plan, planned_world_size, print_plan
+        from mempo.command.plan import make_plan, planned_world_size, print_plan
 
         print_plan(make_plan(config, *planned_world_size(config, torch.cuda.device_count())))
         remove_unused_run_folder()
@@ -28,10 +29,10 @@ def main(cfg: DictConfig) -> None:
     check_paths(config)
     check_run_folder(config)
     check_accelerator(config)
-    from mempo.quiet import quiet_libraries
+    from mempo.runtime.quiet import quiet_libraries
 
     quiet_libraries()
-    from mempo.training import train
+    from mempo.training.run import train
 
     with told_when_stopped(lambda: how_to_go_on(config.run_dir)):
         train(config)

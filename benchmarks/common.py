@@ -28,8 +28,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import nn
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from mempo.phases import bytes_in_use, peak_bytes, reset_peak
-from mempo.prompts import load_template
+from mempo.agent.prompts import load_template
+from mempo.runtime.phases import bytes_in_use, peak_bytes, reset_peak
 
 T = TypeVar("T")
 

@@ -42,14 +42,14 @@ from benchmarks.common import (
     time_sides,
 )
 from benchmarks.scripted import ForcedEngine, Request, ScriptedRetriever, observation_tokens
-from mempo.agent import AgentSettings
+from mempo.agent.conversation import Conversation
+from mempo.agent.prompts import load_template
+from mempo.agent.rollout import Rollout
+from mempo.agent.state_machine import AgentSettings
+from mempo.agent.tools import ToolBox
 from mempo.config import EngineConfig, RetrieverConfig
-from mempo.conversation import Conversation
-from mempo.generation import Sampling
-from mempo.prompts import load_template
-from mempo.quiet import quiet_libraries
-from mempo.rollout import Rollout
-from mempo.tools import ToolBox
+from mempo.engine.interface import Sampling
+from mempo.runtime.quiet import quiet_libraries
 from mempo.trajectory import Ending, Objective, Task
 
 SAME_SAMPLES = 0.9

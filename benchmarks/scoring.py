@@ -51,9 +51,9 @@ from benchmarks.common import (
     time_sides,
     with_peak_memory,
 )
-from mempo.batches import group_by_tokens
-from mempo.logprobs import token_logprobs
-from mempo.tree_scoring import Branch, Tree, tree_logprobs
+from mempo.learning.batches import group_by_tokens
+from mempo.learning.logprobs import token_logprobs
+from mempo.learning.tree_scoring import Branch, Tree, tree_logprobs
 
 Row = tuple[tuple[int, ...], int]
 """Token ids and how many of them, at the end, are scored."""

@@ -14,11 +14,11 @@ from typing import Any
 
 from torch import Tensor
 
+from mempo.agent.conversation import Conversation
+from mempo.agent.protocol import STOP_STRINGS, TAGS
 from mempo.config import EngineConfig
-from mempo.conversation import Conversation
-from mempo.engine import Engine, EngineError
-from mempo.generation import Generation, Sampling
-from mempo.protocol import STOP_STRINGS, TAGS
+from mempo.engine.interface import Generation, Sampling
+from mempo.engine.vllm_engine import Engine, EngineError
 from mempo.retrieval.base import Page, Passage
 
 Ending = Callable[[str, int], str]

@@ -43,16 +43,16 @@ from torch import Tensor
 from benchmarks.common import Words, argument_parser, print_result, print_seconds, save_model
 from benchmarks.scripted import ForcedEngine, ScriptedRetriever, observation_tokens
 from callbacks.memory_reward import MemoryRewardCallback
-from mempo.cli import compose
+from mempo.agent.conversation import Conversation
+from mempo.agent.prompts import load_template
+from mempo.agent.protocol import MEMORY_OPEN
+from mempo.command.cli import compose
 from mempo.config import Config
-from mempo.conversation import Conversation
 from mempo.data.tasks import TaskSets
-from mempo.datamodule import RolloutDataModule
 from mempo.models.loading import load_policy
-from mempo.policy import MemPOModule
-from mempo.prompts import load_template
-from mempo.protocol import MEMORY_OPEN
-from mempo.quiet import quiet_libraries
+from mempo.runtime.quiet import quiet_libraries
+from mempo.training.datamodule import RolloutDataModule
+from mempo.training.module import MemPOModule
 from mempo.trajectory import Ending, Objective, Task, Trajectory
 
 PHASES = ("sync", "rollout", "scoring", "update")

@@ -51,11 +51,17 @@ from benchmarks.common import (
     time_sides,
     with_peak_memory,
 )
-from mempo.batches import Batch, TrainingRow, collate, is_sharing_worth_it, plan_micro_batches
-from mempo.cli import compose
-from mempo.loss import policy_loss
+from mempo.command.cli import compose
+from mempo.learning.batches import (
+    Batch,
+    TrainingRow,
+    collate,
+    is_sharing_worth_it,
+    plan_micro_batches,
+)
+from mempo.learning.loss import policy_loss
 from mempo.models.checkpointing import enable_gradient_checkpointing
-from mempo.policy import MemPOModule
+from mempo.training.module import MemPOModule
 from mempo.trajectory import Objective, SpanKind, Task, TokenSequence, Trajectory
 
 CONFIGURATIONS = {"tiny": "tiny", "smollm2": "smollm2_135m"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Checkpoint
 
-from mempo.checkpoint_files import checkpoint_path, keep_newest
+from mempo.runtime.checkpoint_files import checkpoint_path, keep_newest
 
 
 class CheckpointsCallback(Checkpoint):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import lightning.pytorch as pl
 
-from mempo.epoch_record import epoch_record
+from mempo.records.epoch_record import epoch_record
 
 PHASES = ("sync", "rollout", "scoring", "update")
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import lightning.pytorch as pl
 
 from mempo.config import HealthConfig
-from mempo.epoch_record import epoch_record
-from mempo.health import findings
-from mempo.run_files import read_lines
+from mempo.records.epoch_record import epoch_record
+from mempo.records.health import findings
+from mempo.runtime.run_files import read_lines
 
 
 class HealthCallback(pl.Callback):
-    """Runs the checks of ``mempo/health.py`` after each epoch and prints each finding once.
+    """Runs the checks of ``mempo/records/health.py`` after each epoch and prints each finding once.
 
     A resumed run looks at the epochs of ``<run_dir>/metrics.jsonl`` too, and says again what is
     still so.

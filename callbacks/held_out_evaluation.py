@@ -9,10 +9,10 @@ from typing import Any, cast
 import lightning.pytorch as pl
 
 from mempo.config import Config
-from mempo.evaluation import evaluate, flat_entry
-from mempo.evaluation_tables import print_table, wide_console
-from mempo.progress import progress_bar
-from mempo.run_files import write_json
+from mempo.evaluation.evaluate import evaluate, flat_entry
+from mempo.evaluation.tables import print_table, wide_console
+from mempo.runtime.progress import progress_bar
+from mempo.runtime.run_files import write_json
 
 
 class HeldOutEvaluationCallback(pl.Callback):

@@ -9,10 +9,10 @@ from typing import Final
 import lightning.pytorch as pl
 import numpy as np
 
-from mempo.epoch_metrics import P_FULL, P_MEM, REWARD, scored_values
-from mempo.epoch_record import epoch_source
-from mempo.gather import gather_to_main
-from mempo.loggers import log_to_wandb, wandb_loggers
+from mempo.records.epoch_metrics import P_FULL, P_MEM, REWARD, scored_values
+from mempo.records.epoch_record import epoch_source
+from mempo.runtime.gather import gather_to_main
+from mempo.training.loggers import log_to_wandb, wandb_loggers
 from mempo.trajectory import Trajectory
 
 BINS: Final = 40
@@ -24,7 +24,7 @@ class MemoryDistributionsCallback(pl.Callback):
     """Logs ``{memory_reward,p_mem,p_full}_histograms/round_<k>`` to wandb, online or offline.
 
     Does nothing without a ``WandbLogger``. The quantiles of the same values are part of the epoch's
-    record (``mempo/epoch_metrics.py``).
+    record (``mempo/records/epoch_metrics.py``).
     """
 
     def __init__(self, log_every_epochs: int = 1) -> None:

@@ -8,12 +8,12 @@ from typing import Any, cast
 import lightning.pytorch as pl
 import torch
 
-from mempo.advantages import assign_advantages
 from mempo.config import Config
-from mempo.gather import gather_objects
-from mempo.old_logprobs import write_old_logprobs
-from mempo.progress import progress_bar
-from mempo.scoring import MemoryScorer
+from mempo.learning.advantages import assign_advantages
+from mempo.learning.old_logprobs import write_old_logprobs
+from mempo.learning.scoring import MemoryScorer
+from mempo.runtime.gather import gather_objects
+from mempo.runtime.progress import progress_bar
 from mempo.trajectory import Trajectory
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import lightning.pytorch as pl
 
-from mempo.epoch_record import epoch_record
-from mempo.run_files import append_lines, drop_from_epoch
+from mempo.records.epoch_record import epoch_record
+from mempo.runtime.run_files import append_lines, drop_from_epoch
 
 
 class MetricsFileCallback(pl.Callback):

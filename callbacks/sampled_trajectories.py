@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import lightning.pytorch as pl
 
-from mempo.epoch_record import epoch_source
-from mempo.gather import gather_to_main
-from mempo.loggers import log_to_wandb, wandb_loggers
-from mempo.records import record_order, trajectory_record
-from mempo.rollout import derive_seed
+from mempo.records.epoch_record import epoch_source
+from mempo.records.trajectory_records import record_order, trajectory_record
+from mempo.runtime.gather import gather_to_main
+from mempo.runtime.seeds import derive_seed
+from mempo.training.loggers import log_to_wandb, wandb_loggers
 
 KEY: Final = "samples/trajectories"
 OF_TRAJECTORY: Final = (

@@ -7,8 +7,8 @@ from typing import Any
 
 import lightning.pytorch as pl
 
-from mempo.progress import ProgressBar, progress_bar
-from mempo.sft import SftBatch
+from mempo.runtime.progress import ProgressBar, progress_bar
+from mempo.training.supervised import SftBatch
 
 _PRINT_EVERY = 100
 

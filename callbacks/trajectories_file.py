@@ -6,10 +6,10 @@ from pathlib import Path
 
 import lightning.pytorch as pl
 
-from mempo.epoch_record import epoch_source
-from mempo.gather import gather_to_main
-from mempo.records import record_order, trajectory_record
-from mempo.run_files import append_lines, drop_from_epoch
+from mempo.records.epoch_record import epoch_source
+from mempo.records.trajectory_records import record_order, trajectory_record
+from mempo.runtime.gather import gather_to_main
+from mempo.runtime.run_files import append_lines, drop_from_epoch
 
 
 class TrajectoriesFileCallback(pl.Callback):

@@ -7,8 +7,8 @@ from typing import Any
 
 import lightning.pytorch as pl
 
-from mempo.batches import Batch
-from mempo.progress import ProgressBar, progress_bar
+from mempo.learning.batches import Batch
+from mempo.runtime.progress import ProgressBar, progress_bar
 
 
 class UpdateProgressCallback(pl.Callback):

@@ -16,14 +16,12 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 
+from mempo.runtime.errors import ConfigError
+
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 OVERLAP_IMPORTANCE_CAP = 2.0
-
-
-class ConfigError(ValueError):
-    """A setting that cannot be used; the message names it and says what to change."""
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -367,9 +365,10 @@ class OptimizerConfig:
 
 @dataclass(frozen=True, config=_STRICT)
 class SftConfig:
-    """The supervised start (``mempo/sft.py``). ``trajectory_share``, ``round_share`` and
-    ``answer_share`` say how many of the demonstrations are whole trajectories, single rounds after
-    the memory context, and answers straight after a memory or a full history."""
+    """The supervised start (``mempo/training/supervised.py``). ``trajectory_share``,
+    ``round_share`` and ``answer_share`` say how many of the demonstrations are whole trajectories,
+    single rounds after the memory context, and answers straight after a memory or a full
+    history."""
 
     enabled: bool = True
     steps: int = Field(default=1000, ge=1)
@@ -513,8 +512,8 @@ class WandbConfig:
 
 @dataclass(frozen=True, config=_STRICT)
 class HealthConfig:
-    """When a run is said to be ill (``mempo/health.py``). Means are over ``window`` epochs; shares
-    lie in [0, 1]."""
+    """When a run is said to be ill (``mempo/records/health.py``). Means are over ``window`` epochs;
+    shares lie in [0, 1]."""
 
     enabled: bool = True
     window: int = Field(default=8, ge=1)

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class Break:
-    """One deliberate fault: in ``file``, ``old`` becomes ``new``; ``tests`` should notice."""
+    """One deliberate fault: in ``mempo/<file>``, ``old`` becomes ``new``; ``tests`` notice."""
 
     name: str
     file: str
@@ -38,116 +38,116 @@ class Break:
 
 BREAKS = (
     # Section 2: the protocol.
-    Break("first matching close", "mempo/protocol.py", "text.find(closing, match.end())",
+    Break("first matching close", "agent/protocol.py", "text.find(closing, match.end())",
           "text.rfind(closing, match.end())", "test_protocol"),
-    Break("unclosed tag swallows the rest", "mempo/protocol.py",
+    Break("unclosed tag swallows the rest", "agent/protocol.py",
           "tag, closed=False)\n            return",
           "tag, closed=False)\n            position = match.end()\n            continue",
           "test_protocol"),
-    Break("rule 8 spares round 1", "mempo/protocol.py", "8: number > 1 and", "8: number > 0 and",
+    Break("rule 8 spares round 1", "agent/protocol.py", "8: number > 1 and", "8: number > 0 and",
           "test_protocol"),
     # Section 5: rewards.
-    Break("articles are removed", "mempo/rewards.py", "(a|an|the)", "(a|the)", "test_rewards"),
-    Break("F1 over multisets", "mempo/rewards.py", "(Counter(left) & Counter(right)).total()",
+    Break("articles are removed", "learning/rewards.py", "(a|an|the)", "(a|the)", "test_rewards"),
+    Break("F1 over multisets", "learning/rewards.py", "(Counter(left) & Counter(right)).total()",
           "len(set(left) & set(right))", "test_rewards"),
-    Break("yes and no must be equal", "mempo/rewards.py", "if left != right and any",
+    Break("yes and no must be equal", "learning/rewards.py", "if left != right and any",
           "if False and any", "test_rewards"),
-    Break("set F1 keeps articles", "mempo/rewards.py",
+    Break("set F1 keeps articles", "learning/rewards.py",
           "set(lowered.translate(_SPACE_PUNCTUATION).split()",
           "set(_ARTICLES.sub(' ', lowered.translate(_SPACE_PUNCTUATION)).split()", "test_rewards"),
-    Break("blank gold scores 0", "mempo/rewards.py", "if gold and gold.strip()", "if gold",
+    Break("blank gold scores 0", "learning/rewards.py", "if gold and gold.strip()", "if gold",
           "test_rewards"),
-    Break("broken format scores 0", "mempo/rewards.py", "if format_valid else 0.0", "",
+    Break("broken format scores 0", "learning/rewards.py", "if format_valid else 0.0", "",
           "test_rewards"),
-    Break("missing part keeps its place", "mempo/rewards.py", "answer.split(\";\")]",
+    Break("missing part keeps its place", "learning/rewards.py", "answer.split(\";\")]",
           "answer.split(\";\") if part.strip()]", "test_rewards"),
     # Section 6: the memory reward.
-    Break("geometric mean", "mempo/scoring.py", "total / (kept.sum(-1) + 1e-8)", "total",
+    Break("geometric mean", "learning/scoring.py", "total / (kept.sum(-1) + 1e-8)", "total",
           "test_scoring"),
-    Break("filter on the probability", "mempo/scoring.py", "(logp > threshold)",
+    Break("filter on the probability", "learning/scoring.py", "(logp > threshold)",
           "(logp >= threshold - 1)", "test_scoring"),
-    Break("nothing kept: all tokens", "mempo/scoring.py", "if empty == \"unfiltered\":",
+    Break("nothing kept: all tokens", "learning/scoring.py", "if empty == \"unfiltered\":",
           "if empty == \"one\":", "test_scoring"),
-    Break("memory minus full history", "mempo/scoring.py", "best[1] - best[0]",
+    Break("memory minus full history", "learning/scoring.py", "best[1] - best[0]",
           "best[0] - best[1]", "test_scoring"),
-    Break("snapshot before the round", "mempo/scoring.py", "last = scored.snapshot_length - 1",
+    Break("snapshot before the round", "learning/scoring.py", "last = scored.snapshot_length - 1",
           "last = scored.snapshot_length", "test_scoring"),
-    Break("memory through its closing tag", "mempo/scoring.py",
+    Break("memory through its closing tag", "learning/scoring.py",
           "ids[scored.start : scored.memory_span[1]]",
           "ids[scored.start : scored.memory_span[1] - 1]", "test_scoring"),
-    Break("answer mask on gold tokens only", "mempo/scoring.py", "first < end and last > start",
+    Break("answer mask on gold tokens only", "learning/scoring.py", "first < end and last > start",
           "last > start", "test_scoring"),
-    Break("one alias for both contexts", "mempo/scoring.py", "p_full > best[0]",
+    Break("one alias for both contexts", "learning/scoring.py", "p_full > best[0]",
           "p_memory > best[1]", "test_scoring"),
-    Break("a branch stands behind its prefix", "mempo/tree_scoring.py",
+    Break("a branch stands behind its prefix", "learning/tree_scoring.py",
           "branch.prefix + torch.arange(size)", "past + torch.arange(size)", "test_tree_scoring"),
-    Break("a branch sees its prefix only", "mempo/tree_scoring.py",
+    Break("a branch sees its prefix only", "learning/tree_scoring.py",
           "visible[slot.row, own, : branch.prefix]", "visible[slot.row, own, :past]",
           "test_tree_scoring"),
-    Break("branches do not see each other", "mempo/tree_scoring.py",
+    Break("branches do not see each other", "learning/tree_scoring.py",
           "past + first : past + first + size] = torch.ones(\n            size, size,",
           "past : past + first + size] = torch.ones(\n            size, first + size,",
           "test_tree_scoring"),
-    Break("what is shared is the same for all", "mempo/kept_prefix.py",
+    Break("what is shared is the same for all", "learning/shared_prefix.py",
           "if first[i] != last[i]", "if False", "test_tree_scoring"),
     # Section 7: advantages.
-    Break("standard deviation with n - 1", "mempo/advantages.py", "(count - 1).clamp(min=1)",
+    Break("standard deviation with n - 1", "learning/advantages.py", "(count - 1).clamp(min=1)",
           "count", "test_advantages"),
-    Break("floor under the deviation", "mempo/advantages.py", ".clamp(min=std_floor)", "",
+    Break("floor under the deviation", "learning/advantages.py", ".clamp(min=std_floor)", "",
           "test_advantages"),
-    Break("equal values give 0", "mempo/advantages.py",
+    Break("equal values give 0", "learning/advantages.py",
           "torch.where(constant[index], torch.zeros_like(centered), centered)", "centered",
           "test_advantages"),
-    Break("groups apart", "mempo/advantages.py", "return trajectory.epoch, trajectory.task.id",
+    Break("groups apart", "learning/advantages.py", "return trajectory.epoch, trajectory.task.id",
           "return trajectory.epoch, \"\"", "test_advantages"),
-    Break("pool by round", "mempo/advantages.py", "if memory.pool == \"round\"",
+    Break("pool by round", "learning/advantages.py", "if memory.pool == \"round\"",
           "if memory.pool == \"group\"", "test_advantages"),
-    Break("memory advantage on its tags too", "mempo/advantages.py",
+    Break("memory advantage on its tags too", "learning/advantages.py",
           "range(*round_.memory_span)", "range(round_.memory_span[0] + 1, round_.memory_span[1])",
           "test_advantages"),
-    Break("outcome plus weight times memory", "mempo/advantages.py",
+    Break("outcome plus weight times memory", "learning/advantages.py",
           "+= weight * round_.memory_advantage", "+= round_.memory_advantage", "test_advantages"),
-    Break("length penalty per 100 tokens", "mempo/advantages.py",
+    Break("length penalty per 100 tokens", "learning/advantages.py",
           "* round_.memory_tokens / 100", "* round_.memory_tokens / 10", "test_advantages"),
-    Break("skip negative outcomes", "mempo/advantages.py", "and advantage < 0:",
+    Break("skip negative outcomes", "learning/advantages.py", "and advantage < 0:",
           "and advantage <= 0:", "test_advantages"),
     # Section 8: the loss.
-    Break("lower clip", "mempo/loss.py", "1.0 - config.clip_low", "1.0 - config.clip_high",
+    Break("lower clip", "learning/loss.py", "1.0 - config.clip_low", "1.0 - config.clip_high",
           "test_loss test_gradient_truth"),
-    Break("the worse of the two", "mempo/loss.py", "torch.maximum(plain, clipped)",
+    Break("the worse of the two", "learning/loss.py", "torch.maximum(plain, clipped)",
           "torch.minimum(plain, clipped)", "test_loss"),
-    Break("dual clip", "mempo/loss.py", "torch.minimum(pessimistic, ceiling)", "pessimistic",
+    Break("dual clip", "learning/loss.py", "torch.minimum(pessimistic, ceiling)", "pessimistic",
           "test_loss"),
-    Break("log ratio clamp", "mempo/loss.py",
+    Break("log ratio clamp", "learning/loss.py",
           "(logp - old).clamp(-config.log_ratio_clamp, config.log_ratio_clamp).exp()",
           "(logp - old).exp()", "test_loss"),
-    Break("token mean", "mempo/loss.py", "1.0 / total if tokens", "1.0 / (total + 1) if tokens",
+    Break("token mean", "learning/loss.py", "1.0 / total if tokens", "1.0 / (total + 1) if tokens",
           "test_loss test_gradient_truth"),
-    Break("trajectory mean", "mempo/loss.py", "1.0 / (tokens * count)", "1.0 / tokens",
+    Break("trajectory mean", "learning/loss.py", "1.0 / (tokens * count)", "1.0 / tokens",
           "test_loss test_gradient_truth"),
-    Break("k2", "mempo/loss.py", "0.5 * d.square()", "d.square()", "test_loss"),
-    Break("k3", "mempo/loss.py", "d.exp() - d - 1.0", "d.exp() - 1.0", "test_loss"),
-    Break("entropy is a bonus", "mempo/loss.py", "loss - config.entropy_coefficient",
+    Break("k2", "learning/loss.py", "0.5 * d.square()", "d.square()", "test_loss"),
+    Break("k3", "learning/loss.py", "d.exp() - d - 1.0", "d.exp() - 1.0", "test_loss"),
+    Break("entropy is a bonus", "learning/loss.py", "loss - config.entropy_coefficient",
           "loss + config.entropy_coefficient", "test_loss test_gradient_truth"),
-    Break("importance weights are capped", "mempo/loss.py",
+    Break("importance weights are capped", "learning/loss.py",
           ".exp().clamp(max=config.importance_cap)", ".exp()", "test_loss"),
-    Break("masked positions change nothing", "mempo/loss.py",
+    Break("masked positions change nothing", "learning/loss.py",
           "torch.where(keep, wide, torch.zeros_like(wide))", "wide * keep", "test_loss"),
-    Break("NaN stops the run", "mempo/loss.py", "keep & ~torch.isfinite(values)",
+    Break("NaN stops the run", "learning/loss.py", "keep & ~torch.isfinite(values)",
           "keep & False & ~torch.isfinite(values)", "test_loss"),
-    Break("sampling temperature", "mempo/logprobs.py", "logits = logits / temperature",
+    Break("sampling temperature", "learning/logprobs.py", "logits = logits / temperature",
           "logits = logits", "test_logprobs test_gradient_truth"),
-    Break("constant groups alone cost nothing", "mempo/batches.py",
+    Break("constant groups alone cost nothing", "learning/batches.py",
           "self.sequence.advantages is None or any(self.sequence.advantages)",
           "any(a > 0 for a in self.sequence.advantages or ())",
           "test_batches test_gradient_truth"),
-    Break("padding keeps positions", "mempo/logprobs.py", "(attention_mask.cumsum(-1) - 1)",
+    Break("padding keeps positions", "learning/logprobs.py", "(attention_mask.cumsum(-1) - 1)",
           "torch.arange(attention_mask.shape[1]).expand_as(attention_mask)", "test_logprobs"),
-    Break("shared prompts have a gradient", "mempo/kept_prefix.py",
+    Break("shared prompts have a gradient", "learning/shared_prefix.py",
           "    cache.batch_repeat_interleave(copies)",
           "    for layer in cache.layers:\n        layer.keys = layer.keys.detach()\n"
           "    cache.batch_repeat_interleave(copies)", "test_gradient_truth"),
-    Break("what is shared predicts no policy token", "mempo/batches.py", "first_policy - 1)",
+    Break("what is shared predicts no policy token", "learning/batches.py", "first_policy - 1)",
           "first_policy)", "test_batches"),
 )  # fmt: skip
 
@@ -176,14 +176,16 @@ def main(wanted: str = "") -> int:
 def _red_tests(copies: SimpleQueue[Path], entry: Break) -> list[str]:
     """The names of the tests that fail with the break in place, which is taken out again."""
     copy = copies.get()
-    path = copy / entry.file
+    path = copy / "mempo" / entry.file
     text = path.read_text(encoding="utf-8")
     if text.count(entry.old) != 1:
         raise SystemExit(
             f"{entry.name}: {entry.file} holds {entry.old!r} {text.count(entry.old)} times"
         )
     path.write_text(text.replace(entry.old, entry.new), encoding="utf-8")
-    files = [f"tests/{name}.py" for name in entry.tests.split()]
+    files = [
+        str(path) for name in entry.tests.split() for path in (copy / "tests").rglob(f"{name}.py")
+    ]
     chosen = ["-m", "not slow", "-k", "not peak_memory", *files]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *chosen],

@@ -34,7 +34,7 @@ _SECTIONS = re.compile(r"sections? (\d+)(?: to (\d+))?(?: and (\d+))?")
 def main(wanted: str = "") -> None:
     """Prints the list."""
     by_section: defaultdict[int, list[tuple[str, list[str]]]] = defaultdict(list)
-    for path in sorted(TESTS.glob("test_*.py")):
+    for path in sorted(TESTS.rglob("test_*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         names = [
             node.name

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from cases_path import case_file as find_case_file
+from tests.support.cases_path import case_file as find_case_file
 
 settings.register_profile(
     "mempo",

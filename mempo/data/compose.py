@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from mempo.data.rows import DataError
+from mempo.runtime.rows import DataError
 from mempo.trajectory import Task
 
 

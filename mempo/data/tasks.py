@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from mempo.config import Config, ConfigError, DataConfig, require_path
+from mempo.config import Config, DataConfig, require_path
 from mempo.data.compose import compose_objectives
 from mempo.data.formats import FORMATS, Loaded, Options, load_questions
+from mempo.data.formats.local import load_local_tasks, split_heldout
 from mempo.data.formats.passages import documents
-from mempo.data.local import load_local_tasks, split_heldout
-from mempo.data.rows import DataError
 from mempo.data.world import generate_world
 from mempo.retrieval import RankBm25Retriever, Retriever, build_retriever
+from mempo.runtime.errors import ConfigError
+from mempo.runtime.rows import DataError
 from mempo.trajectory import Task
 
 

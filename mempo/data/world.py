@@ -29,8 +29,8 @@ from mempo.data.relations import (
     Kind,
     Relation,
 )
-from mempo.errors import MempoError
 from mempo.retrieval.base import Document, Passage
+from mempo.runtime.errors import MempoError
 from mempo.trajectory import Objective, Task
 
 Split = Literal["train", "heldout", "sft"]

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from mempo.cli import friendly_errors
-from mempo.evaluation_tables import print_whole
+from mempo.evaluation.tables import print_whole
 from mempo.forgetting.picture import draw_report
 from mempo.forgetting.report import DETAILED_GROUPS, read_report, trajectories_file
 from mempo.forgetting.tables import report_tables
-from mempo.run_files import write_json
+from mempo.runtime.friendly_errors import friendly_errors
+from mempo.runtime.run_files import write_json
 
 JSON_FILE: Final = "forgetting.json"
 PICTURE_FILE: Final = "forgetting.png"

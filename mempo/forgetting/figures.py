@@ -11,9 +11,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from mempo.facts import FactHistory, FactState, fact_histories
-from mempo.rewards import exact_match, split_answer
-from mempo.trajectory_lines import TrajectoryLine
+from mempo.learning.rewards import exact_match, split_answer
+from mempo.records.fact_histories import FactHistory, FactState, fact_histories
+from mempo.records.trajectory_lines import TrajectoryLine
 
 CAUSES: Final = ("lost", "unwritten", "unseen", "known")
 """Why an objective was answered wrong: the first of these that holds for its chain."""

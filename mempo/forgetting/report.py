@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from mempo.errors import MempoError
-from mempo.facts import world_chains
 from mempo.forgetting.figures import forgetting_figures
-from mempo.labels import short_labels
-from mempo.trajectory_lines import TRAJECTORIES_FILE, TrajectoryLine, read_trajectories
+from mempo.records.fact_histories import world_chains
+from mempo.records.trajectory_lines import TRAJECTORIES_FILE, TrajectoryLine, read_trajectories
+from mempo.runtime.errors import MempoError
+from mempo.runtime.short_names import short_labels
 
 DETAILED_GROUPS: Final = 6
 """So many groups are shown by age and by round; a run has an epoch for each line of the summary."""

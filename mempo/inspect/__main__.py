@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from mempo.cli import friendly_errors
 from mempo.inspect.document import render_page, write_page
 from mempo.inspect.reading import read_run
 from mempo.inspect.server import make_server
 from mempo.inspect.views import Limits
+from mempo.runtime.friendly_errors import friendly_errors
 
 LIVE_BUDGET: Final = 4_000_000
 """Bytes of trajectories in a page that is made anew with every epoch."""

@@ -14,14 +14,14 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 from yaml import YAMLError
 
-from mempo.errors import MempoError
-from mempo.trajectory_lines import (
+from mempo.records.trajectory_lines import (
     TRAJECTORIES_FILE,
     TrajectoryLine,
     first_error,
     read_checked_lines,
     read_trajectories,
 )
+from mempo.runtime.errors import MempoError
 
 METRICS_FILE = "metrics.jsonl"
 EVALUATION_FILE = "evaluation.json"

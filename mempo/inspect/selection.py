@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from mempo.trajectory_lines import TrajectoryLine
+from mempo.records.trajectory_lines import TrajectoryLine
 
 NEWEST_PER_EXTREME: Final = 6
 """After a best and a worst one come this many of the newest."""

@@ -9,10 +9,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
-from mempo.errors import MempoError
 from mempo.inspect.document import page_bytes, render_page
 from mempo.inspect.reading import read_run, run_version
 from mempo.inspect.views import Limits
+from mempo.runtime.errors import MempoError
 
 HOST: Final = "127.0.0.1"
 

@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from mempo.agent.protocol import MEMORY_TAG, parse_round
 from mempo.data.relations import RELATION
-from mempo.errors import MempoError
-from mempo.facts import FactHistory, FactState, fact_histories
 from mempo.inspect.differences import memory_difference
 from mempo.inspect.reading import Run
 from mempo.inspect.selection import by_importance, within
-from mempo.protocol import MEMORY_TAG, parse_round
-from mempo.trajectory_lines import TRAJECTORIES_FILE, RoundLine, TrajectoryLine
+from mempo.records.fact_histories import FactHistory, FactState, fact_histories
+from mempo.records.trajectory_lines import TRAJECTORIES_FILE, RoundLine, TrajectoryLine
+from mempo.runtime.errors import MempoError
 
 FACT_CODES: Final = {
     FactState.HELD: "h",

@@ -13,7 +13,7 @@ from typing import Any
 
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mempo.config import ConfigError
+from mempo.runtime.errors import ConfigError
 
 
 def load_packaged_smollm2() -> tuple[Any, Any]:

@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from mempo.cli import friendly_errors
 from mempo.plots.pictures import PICTURES, SMOOTHED_FROM, WINDOW, save, usual_window
 from mempo.plots.runs import group_runs, read_plot_run
+from mempo.runtime.friendly_errors import friendly_errors
 
 
 @friendly_errors()

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from omegaconf import OmegaConf
 
-from mempo.errors import MempoError
-from mempo.run_files import read_lines
+from mempo.runtime.errors import MempoError
+from mempo.runtime.run_files import read_lines
 
 IGNORED: Final = (
     "algorithm",

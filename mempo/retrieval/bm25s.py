@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mempo.data.rows import parse_object
 from mempo.retrieval import index_files
 from mempo.retrieval.base import (
     Document,
@@ -31,6 +30,7 @@ from mempo.retrieval.corpus import parse_document
 from mempo.retrieval.index_files import IndexFileError, load_array, part_folder
 from mempo.retrieval.postings import Postings, accumulator
 from mempo.retrieval.rank_bm25 import words
+from mempo.runtime.rows import parse_object
 
 
 def default_index(corpus: str | Path) -> Path:

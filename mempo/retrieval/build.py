@@ -25,15 +25,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from mempo.cli import friendly_errors
-from mempo.data.rows import DataError, parse_object
-from mempo.progress import ProgressBar, progress_bar
 from mempo.retrieval import index_files
 from mempo.retrieval.base import Document
 from mempo.retrieval.corpus import parse_document
 from mempo.retrieval.index_files import IndexFileError, Manifest, Piece, part_folder
 from mempo.retrieval.part_files import PartWriter, read_part_state, write_scores, write_tables
 from mempo.retrieval.rank_bm25 import words
+from mempo.runtime.friendly_errors import friendly_errors
+from mempo.runtime.progress import ProgressBar, progress_bar
+from mempo.runtime.rows import DataError, parse_object
 
 PART_WORDS: Final = 50_000_000
 """Words of a part: about 500,000 passages of 100 words, sorted within about 2 GB of memory."""

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mempo.data.rows import DataError, identifier, numbered_lines, parse_object, required_text
 from mempo.retrieval.base import Document
+from mempo.runtime.rows import DataError, identifier, numbered_lines, parse_object, required_text
 
 
 def read_corpus(path: str | Path) -> list[Document]:

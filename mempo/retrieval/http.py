@@ -16,9 +16,9 @@ import httpx
 import tenacity
 
 from mempo.config import RetrieverConfig
-from mempo.errors import MempoError
 from mempo.retrieval import protocols
 from mempo.retrieval.base import Page, Passage, RetrievalError, page_names
+from mempo.runtime.errors import MempoError
 
 T = TypeVar("T")
 

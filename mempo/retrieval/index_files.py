@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from mempo.errors import MempoError
+from mempo.runtime.errors import MempoError
 
 FORMAT: Final = 1
 """Raise it when the code that builds indexes changes what they hold."""

@@ -18,11 +18,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from mempo.data.rows import DataError, parse_object
-from mempo.progress import ProgressBar
 from mempo.retrieval.base import Document
 from mempo.retrieval.corpus import parse_document
 from mempo.retrieval.index_files import Piece, key_hash, load_array, part_folder
+from mempo.runtime.progress import ProgressBar
+from mempo.runtime.rows import DataError, parse_object
 
 K1: Final = 1.5
 B: Final = 0.75

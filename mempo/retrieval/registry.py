@@ -6,12 +6,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mempo.config import ConfigError, RetrieverConfig
+from mempo.config import RetrieverConfig
 from mempo.retrieval.base import Document, Retriever
 from mempo.retrieval.bm25s import Bm25sRetriever, default_index
 from mempo.retrieval.corpus import read_corpus
 from mempo.retrieval.http import HttpRetriever
 from mempo.retrieval.rank_bm25 import RankBm25Retriever
+from mempo.runtime.errors import ConfigError
 
 
 def build_retriever(

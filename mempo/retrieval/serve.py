@@ -27,12 +27,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from mempo.cli import friendly_errors
 from mempo.config import RetrieverConfig, require_path
-from mempo.errors import MempoError
 from mempo.retrieval import protocols
 from mempo.retrieval.base import Retriever
 from mempo.retrieval.registry import build_retriever
+from mempo.runtime.errors import MempoError
+from mempo.runtime.friendly_errors import friendly_errors
 
 _LOG = logging.getLogger(__name__)
 

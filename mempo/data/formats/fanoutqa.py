@@ -26,9 +26,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from mempo.config import ConfigError
 from mempo.data.formats.row import Options, Row, answer_text, seen
 from mempo.retrieval.base import Passage
+from mempo.runtime.errors import ConfigError
 from mempo.trajectory import Task
 
 PACKAGE: Final = "fanoutqa"

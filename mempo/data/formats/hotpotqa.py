@@ -9,7 +9,7 @@ Read are these variants:
   ``[title, [sentence, …]]``, as objects ``{"title", "sentences"}``, as one object of lists
   ``{"title": […], "sentences": [[…], …]}`` (``content`` in place of ``sentences`` too), or any of
   these as JSON text. Rows without ``context`` are read as well and then need ``data.corpus``.
-- titles of the passages that answer the question, for ``mempo.retrieval.recall``:
+- titles of the passages that answer the question, for ``mempo.evaluation.recall``:
   ``supporting_facts`` as pairs ``[title, sentence number]`` or as one object of lists, else
   ``titles``, a list
 - source: ``dataset`` or ``data_source``; else ``2wikimultihopqa`` for rows with ``evidences``

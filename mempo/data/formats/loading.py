@@ -9,8 +9,8 @@ from typing import Final
 from mempo.data.formats import asearcher, fanoutqa, hotpotqa, musique, open_qa, search_r1
 from mempo.data.formats.reading import read_rows
 from mempo.data.formats.row import Options, Row
-from mempo.data.rows import DataError
 from mempo.retrieval.base import Passage
+from mempo.runtime.rows import DataError
 from mempo.trajectory import Task
 
 

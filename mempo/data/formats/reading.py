@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from mempo.config import ConfigError
 from mempo.data.formats.row import Row, seen
-from mempo.data.rows import DataError, parse_object
+from mempo.runtime.errors import ConfigError
+from mempo.runtime.rows import DataError, parse_object
 
 _JSON: Final = (".json", ".jsonl", ".ndjson")
 _PARQUET: Final = ".parquet"

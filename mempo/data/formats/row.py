@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from mempo.data.rows import DataError
+from mempo.runtime.rows import DataError
 from mempo.trajectory import Objective, Task
 
 _SHOWN_FIELDS: Final = 20

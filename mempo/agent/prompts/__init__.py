@@ -1,0 +1,32 @@
+"""Instruction templates: what the first user turn says (specification section 4)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jinja2
+
+from mempo.runtime.errors import ConfigError
+
+_FOLDER = Path(__file__).parent
+
+
+def load_template(name: str) -> jinja2.Template:
+    """A template of this folder by name, or a file by path.
+
+    The template must use ``{{ question }}``. Raises ``ConfigError`` when there is no such file.
+    """
+    packaged = _FOLDER / f"{name}.txt"
+    path = packaged if packaged.exists() else Path(name)
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in _FOLDER.glob("*.txt")))
+        raise ConfigError(
+            f"model.prompt_template={name}: no such template; use one of {known}, or the path of "
+            "a text file"
+        )
+    text = path.read_text(encoding="utf-8").strip()
+    if "{{ question }}" not in text:
+        raise ConfigError(
+            f"model.prompt_template={name}: the template does not contain {{{{ question }}}}"
+        )
+    return jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False).from_string(text)

@@ -1,0 +1,289 @@
+"""One trajectory as a state machine (specification section 4).
+
+An agent is told what the engine sampled and what a tool returned, and says what it wants next: a
+generation, a tool call, or nothing more. It runs no thread and owns no engine, so that every limit
+can be tested without either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from mempo.agent.context import AgentMemory
+from mempo.agent.conversation import Conversation
+from mempo.agent.protocol import (
+    MEMORY_OPEN,
+    ParsedRound,
+    memory_token_range,
+    parse_round,
+    token_kinds,
+)
+from mempo.agent.tools import ToolResult, ToolSession
+from mempo.trajectory import Ending, Round, TokenSequence, Trajectory
+
+NO_ACTION_FEEDBACK = (
+    "No action was found. Write exactly one of <search>, <access> or <answer> and close it."
+)
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """Limits and context of a rollout; see ``RolloutConfig`` and ``EvaluationConfig``.
+
+    ``max_response_tokens`` counts policy and observation tokens together. ``keep_steps`` and
+    ``newest`` apply in memory mode (specification section 9).
+    """
+
+    context: Literal["full", "memory"]
+    max_rounds: int
+    max_response_tokens: int
+    max_round_tokens: int
+    max_observation_tokens: int
+    prefill_memory: bool = False
+    on_no_action: Literal["stop", "feedback"] = "stop"
+    newest: Literal["full", "short"] = "full"
+    keep_steps: int | Literal["all"] = 1
+
+
+@dataclass(frozen=True)
+class GenerationRequest:
+    """Tokens to continue, how many more are allowed, and the request's number in its trajectory
+    (from which its seed is derived)."""
+
+    prompt_ids: list[int]
+    max_tokens: int
+    number: int
+
+
+@dataclass(frozen=True)
+class _RecordIds:
+    """Token ids of one record of the agent's memory, whole and in its short form."""
+
+    whole: list[int]
+    short: list[int]
+
+
+def _inside_open_body(parsed: ParsedRound) -> bool:
+    """True when the round has no action yet and its text ends inside an unclosed body. After a
+    closing tag that stands alone it does not: a model that repeats one would be called for ever."""
+    if parsed.action_end is not None or not parsed.spans:
+        return False
+    last = parsed.spans[-1]
+    return not last.closed and not parsed.text.startswith("</", last.start)
+
+
+class Agent:
+    """Drives one trajectory from prompt to ending.
+
+    After ``receive`` or ``observe``, ``pending_call`` holds the tool call to make, or ``None``;
+    then ``next_request`` gives the next generation, or ``None`` when the trajectory has ended.
+    """
+
+    def __init__(
+        self,
+        trajectory: Trajectory,
+        prompt_ids: list[int],
+        conversation: Conversation,
+        session: ToolSession,
+        settings: AgentSettings,
+        max_model_len: int,
+    ) -> None:
+        self.trajectory = trajectory
+        self.session = session
+        self.pending_call: tuple[str, str] | None = None
+        self._conversation = conversation
+        self._settings = settings
+        self._max_model_len = max_model_len
+        self._memory = AgentMemory(conversation.system_prompt)
+        self._memory.add_prompt(trajectory.task.question)
+        self._record_ids = [_RecordIds(prompt_ids, prompt_ids)]
+        self._requests = 0
+        self._response_tokens = 0
+        self._ids: list[int] = []
+        self._logprobs: list[float] = []
+        self._closed = False
+        self._begin_round()
+
+    # What the loop calls
+
+    def next_request(self) -> GenerationRequest | None:
+        """The generation to run now, or ``None`` when the trajectory has ended."""
+        if self.trajectory.ending is not None:
+            return None
+        allowed, limit = self._allowance()
+        if allowed <= 0:
+            self._end_round(limit)
+            return self.next_request()  # After feedback another round follows.
+        self._requests += 1
+        prompt = [*self._sequence.ids, *self._prefill, *self._ids]
+        return GenerationRequest(prompt, allowed, self._requests)
+
+    def receive(
+        self, ids: list[int], logprobs: list[float], finish_reason: Literal["stop", "length"]
+    ) -> None:
+        """Takes what was sampled for the last request."""
+        if len(ids) != len(logprobs):
+            raise ValueError(
+                f"{self.trajectory.name}, round {self._number}: the engine returned {len(ids)} ids "
+                f"and {len(logprobs)} log-probabilities"
+            )
+        context = len(self._sequence) + len(self._prefill) + len(self._ids)
+        self.trajectory.total_tokens += context + len(ids)
+        self.trajectory.peak_tokens = max(self.trajectory.peak_tokens, context + len(ids))
+        _, limit = self._allowance()
+        self._ids.extend(ids)
+        self._logprobs.extend(logprobs)
+        self._closed = bool(ids) and ids[-1] in self._conversation.end_ids
+        parsed = parse_round(self._text(), self._number)
+        if finish_reason == "stop" and not self._closed and ids and _inside_open_body(parsed):
+            return  # The stop text is part of an unclosed memory or thought: go on generating.
+        self._end_round(limit if finish_reason == "length" else None)
+
+    def observe(self, result: ToolResult) -> None:
+        """Takes the result of ``pending_call``."""
+        self.pending_call = None
+        current = self.trajectory.rounds[-1]
+        current.tool_failed = result.failed
+        self.trajectory.tool_failures += int(result.failed)
+        self.trajectory.tool_errors += int(result.error is not None)
+        self._continue_with(result.text, result.short_text)
+
+    # Rounds
+
+    @property
+    def _number(self) -> int:
+        return len(self.trajectory.rounds) + 1
+
+    @property
+    def _sequence(self) -> TokenSequence:
+        return self.trajectory.sequences[-1]
+
+    def _begin_round(self) -> None:
+        """Lays out the context of the next round."""
+        if self._settings.context == "memory" or not self.trajectory.sequences:
+            self.trajectory.sequences.append(TokenSequence())
+            self._sequence.append_context(self._context_ids())
+        else:
+            self._sequence.append_context(self._record_ids[-1].whole)
+        self._ids, self._logprobs, self._closed = [], [], False
+        prefilled = self._settings.prefill_memory and self._number > 1
+        self._prefill = self._conversation.encode(MEMORY_OPEN) if prefilled else []
+
+    def _context_ids(self) -> list[int]:
+        """The prompt and the records that section 9 keeps, as ids."""
+        ids: list[int] = []
+        for index in self._memory.kept_records(self._settings.keep_steps):
+            whole = self._memory.records[index].text
+            shown = self._memory.shown_text(index, self._settings.newest)
+            record = self._record_ids[index]
+            ids += record.whole if shown == whole else record.short
+        return ids
+
+    def _allowance(self) -> tuple[int, Ending | None]:
+        """How many tokens may still be sampled in this round, and the ending that the tightest
+        limit leads to (``None``: the round's own limit, which ends no trajectory by itself). Of
+        equal limits the one that ends the trajectory counts."""
+        used = len(self._sequence) + len(self._prefill) + len(self._ids)
+        limits: list[tuple[int, Ending | None]] = [
+            (
+                self._settings.max_response_tokens - self._response_tokens - len(self._ids),
+                Ending.RESPONSE_BUDGET,
+            ),
+            (self._max_model_len - used, Ending.CONTEXT_BUDGET),
+            (self._settings.max_round_tokens - len(self._ids), None),
+        ]
+        return min(limits, key=lambda limit: limit[0])
+
+    def _text(self) -> str:
+        return self._conversation.decode([*self._prefill, *self._ids])
+
+    def _end_round(self, limit: Ending | None) -> None:
+        """Writes the round into the trajectory and decides what follows."""
+        if not self._ids:
+            self.trajectory.ending = limit or Ending.NO_ACTION
+            return
+        current = self._write_round()
+        if current.action == "answer":
+            self.trajectory.answer = current.argument
+            self.trajectory.ending = Ending.ANSWERED
+        elif current.action is None and limit is not None:
+            self.trajectory.ending = limit
+        elif current.action is None and self._settings.on_no_action == "stop":
+            self.trajectory.ending = Ending.NO_ACTION
+        elif current.number >= self._settings.max_rounds:
+            self.trajectory.ending = Ending.MAX_ROUNDS
+        elif current.action is None:
+            self._continue_with(NO_ACTION_FEEDBACK, NO_ACTION_FEEDBACK)
+        else:
+            assert current.argument is not None
+            self.trajectory.tool_calls += 1
+            self.pending_call = (current.action, current.argument)
+
+    def _write_round(self) -> Round:
+        """Cuts the sampled ids at the end of the action and records spans, ids and text."""
+        number, sequence = self._number, self._sequence
+        snapshot_length = len(sequence)
+        prefill = self._prefill
+        if prefill and self._conversation.decode(self._ids).lstrip().startswith(MEMORY_OPEN):
+            prefill = []  # The model wrote the tag itself: text and context hold one, not two.
+        sequence.append_context(prefill)
+        ids, rest = self._cut_at_action(prefill)
+        start = len(sequence) - len(prefill)
+        round_ids = [*prefill, *ids, *rest]
+        parsed = parse_round(self._conversation.decode(round_ids), number)
+        offsets = self._conversation.offsets(round_ids)
+        kinds = token_kinds(offsets, parsed)[len(prefill) : len(prefill) + len(ids)]
+        sequence.append_policy(ids, self._logprobs[: len(ids)], kinds)
+        sequence.append_context(rest)
+        self._response_tokens += len(ids) + len(rest)
+        memory = memory_token_range(offsets, parsed)
+        current = Round(
+            number=number,
+            sequence=len(self.trajectory.sequences) - 1,
+            snapshot_length=snapshot_length,
+            start=start,
+            end=len(sequence),
+            text=parsed.text,
+            mem=parsed.mem,
+            think=parsed.think,
+            action=parsed.action,
+            argument=parsed.argument,
+            broken_rules=list(parsed.broken_rules),
+            memory_span=None if memory is None else (start + memory[0], start + memory[1]),
+        )
+        self.trajectory.rounds.append(current)
+        self._memory.add_generation(parsed.text)
+        self._record_ids.append(_RecordIds(round_ids, round_ids))
+        return current
+
+    def _cut_at_action(self, prefill: list[int]) -> tuple[list[int], list[int]]:
+        """The sampled ids up to the end of the action, and the ids of what a token that runs past
+        it holds before that end (see ``Conversation.split_at_character``)."""
+        text = self._conversation.decode([*prefill, *self._ids])
+        action_end = parse_round(text, self._number).action_end
+        if action_end is None:
+            return self._ids, []
+        self._closed = False
+        return self._conversation.split_at_character(
+            self._ids, action_end - len(self._conversation.decode(prefill))
+        )
+
+    def _continue_with(self, text: str, short_text: str) -> None:
+        """Appends an observation, or ends the trajectory when it does not fit."""
+        current = self.trajectory.rounds[-1]
+        budget = self._settings.max_observation_tokens
+        wrapped = self._conversation.wrap_observation(text, budget)
+        wrapped_short = self._conversation.wrap_observation(short_text, budget)
+        observation = self._conversation.observation_ids(wrapped, self._closed)
+        current.observation, current.observation_short = wrapped, wrapped_short
+        if self._response_tokens + len(observation) >= self._settings.max_response_tokens:
+            self.trajectory.ending = Ending.RESPONSE_BUDGET
+            return
+        self._response_tokens += len(observation)
+        short = self._conversation.observation_ids(wrapped_short, self._closed)
+        self._memory.add_result(current.action or "feedback", wrapped, wrapped_short)
+        self._record_ids.append(_RecordIds(observation, short))
+        self._begin_round()
+        if len(self._sequence) + len(self._prefill) >= self._max_model_len:
+            self.trajectory.ending = Ending.CONTEXT_BUDGET

@@ -1,0 +1,144 @@
+"""From the command line to ``Config``: composition by Hydra, and what is mistyped there."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, cast
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from mempo.config import Config, load_config
+from mempo.runtime.errors import ConfigError
+from mempo.runtime.friendly_errors import end_with
+
+CONF_DIR = Path(__file__).resolve().parents[2] / "conf"
+
+_HYDRA_OPTIONS = frozenset(
+    f"--{name}"
+    for name in (
+        "help", "hydra-help", "version", "cfg", "resolve", "package", "run", "multirun", "info",
+        "shell-completion", "config-path", "config-name", "config-dir", "experimental-rerun",
+    )
+)  # fmt: skip
+
+
+def to_config(cfg: DictConfig) -> Config:
+    """Resolves what Hydra composed and checks it.
+
+    Raises ``ConfigError`` with the setting and the remedy, also for an interpolation that cannot
+    be resolved.
+    """
+    try:
+        mapping = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        setting = getattr(error, "full_key", None) or "configuration"
+        raise ConfigError(f"{setting}: {str(error).splitlines()[0]}") from None
+    return load_config(cast(dict[str, Any], mapping))
+
+
+def compose(
+    config_name: str = "train",
+    overrides: Sequence[str] = (),
+    *,
+    run_dir: str | Path = "runs/latest",
+) -> Config:
+    """Composes ``conf/<config_name>.yaml`` as the command line does, for tests and scripts.
+
+    ``run_dir`` takes the place of Hydra's output folder, which exists only under ``hydra.main``;
+    an override of ``run_dir`` wins. Raises Hydra's own errors for misspelled overrides and unknown
+    variants, ``ConfigError`` for values that cannot be used.
+    """
+    return to_config(compose_tree(config_name, overrides, run_dir=run_dir))
+
+
+def compose_tree(
+    config_name: str = "train",
+    overrides: Sequence[str] = (),
+    *,
+    run_dir: str | Path = "runs/latest",
+) -> DictConfig:
+    """Like ``compose``, but returns Hydra's tree before it is checked."""
+    with _hydra_untouched(), initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+        return hydra_compose(config_name, [f"run_dir='{run_dir}'", *overrides])
+
+
+@contextmanager
+def _hydra_untouched() -> Iterator[None]:
+    """Keeps the state of a surrounding ``hydra.main``, which composing would clear."""
+    hydra_state = GlobalHydra.instance().hydra
+    job_state = HydraConfig.instance().cfg
+    GlobalHydra.instance().clear()
+    try:
+        yield
+    finally:
+        GlobalHydra.instance().hydra = hydra_state
+        HydraConfig.instance().cfg = job_state
+
+
+@contextmanager
+def command_line(config_name: str) -> Iterator[None]:
+    """Around a program's ``@hydra.main`` function: what a person may type wrong gets one sentence.
+
+    Covers misspelled settings and options, which Hydra refuses before the program is called, and
+    lets ``run_dir=`` choose Hydra's own folder too, so that a run has one folder.
+    """
+    # Errors reach the handlers below as they are, not as Hydra's own print and exit code.
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+    for argument, following in pairwise([*sys.argv[1:], "VALUE"]):
+        name, _, value = argument.partition("=")
+        if name.startswith("--") and name not in _HYDRA_OPTIONS:
+            meant = f"{name.lstrip('-')}={value or following}"
+            end_with(f"{argument}: settings are written without dashes, as {meant}")
+    sys.argv += [f"hydra.run.dir={argument[8:]}" for argument in _run_dirs(sys.argv[1:])]
+    try:
+        yield
+    except HydraException as error:
+        end_with(_explain_composition(error, config_name))
+
+
+def _run_dirs(arguments: Sequence[str]) -> list[str]:
+    if any(argument.startswith("hydra.run.dir=") for argument in arguments):
+        return []
+    return [argument for argument in arguments if argument.startswith("run_dir=")][-1:]
+
+
+def _explain_composition(error: HydraException, config_name: str) -> str:
+    """Hydra's message in a sentence, with the name that was probably meant."""
+    text = str(error).strip()
+    match = re.match(r"Could not override '([^']+)'", text)
+    if match is None:
+        return text
+    name = match[1]
+    group, _, _ = name.partition("@")
+    known = [*_settings(compose_tree(config_name)), *_groups()]
+    close = difflib.get_close_matches(group, known, n=1, cutoff=0.6)
+    meant = f"; did you mean {close[0]}?" if close else ""
+    return (
+        f"{name}: there is no such setting{meant}\n"
+        f"`python {Path(sys.argv[0]).name} --cfg job` prints all settings"
+    )
+
+
+def _settings(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
+    for key in tree:
+        value = tree[key] if not OmegaConf.is_missing(tree, key) else None
+        yield f"{prefix}{key}"
+        if isinstance(value, DictConfig):
+            yield from _settings(value, f"{prefix}{key}.")
+
+
+def _groups() -> list[str]:
+    return [folder.name for folder in CONF_DIR.iterdir() if folder.is_dir()]

@@ -1,0 +1,241 @@
+"""The dry run: sizes, tokens and memory of a configuration, from arithmetic alone.
+
+Nothing is loaded and torch is not imported. The numbers are estimates to plan with: what a
+framework caches and fragments is not in them, which is why a plan fits only up to ``USABLE`` of a
+card's memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from mempo.command.memory_estimate import (
+    CARD_GIB,
+    GIB,
+    MemoryPerDevice,
+    ParameterCount,
+    count_parameters,
+    estimate_memory,
+)
+from mempo.config import Config
+from mempo.runtime.errors import ConfigError
+
+USABLE = 0.92
+"""Share of a card that a plan may fill; the rest goes to the driver and to fragmentation."""
+
+ASSUMED_DEVICES = 8
+"""GPUs per machine that a plan assumes for ``trainer.devices=auto`` where there is none."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a configuration asks for. Token and row counts are upper bounds per epoch, over all
+    devices; ``advice`` is one sentence that says whether it fits and what to change if not."""
+
+    model: str
+    parameters: ParameterCount
+    strategy: str
+    devices: int
+    devices_assumed: bool
+    trajectories: int
+    response_tokens: int
+    scored_rounds: int
+    scoring_rows: int
+    memory: MemoryPerDevice
+    fits: bool
+    advice: str
+
+
+def planned_world_size(config: Config, gpus: int) -> tuple[int, bool]:
+    """How many processes the run would have, and whether that is an assumption.
+
+    ``gpus`` is the number of GPUs in this machine. ``trainer.devices=auto`` means all of them;
+    where there is none, a multi-device strategy is planned for ``ASSUMED_DEVICES`` GPUs and a
+    single-device one for one.
+    """
+    trainer = config.trainer
+    if trainer.devices != "auto":
+        return trainer.devices * trainer.num_nodes, False
+    if trainer.accelerator == "cpu":
+        return trainer.num_nodes, False
+    if gpus > 0:
+        return gpus * trainer.num_nodes, False
+    if trainer.strategy == "auto":
+        return trainer.num_nodes, True
+    return ASSUMED_DEVICES * trainer.num_nodes, True
+
+
+def make_plan(config: Config, world_size: int, devices_assumed: bool = False) -> Plan:
+    """Works out sizes, tokens and memory for ``world_size`` devices.
+
+    Raises ``ConfigError`` when ``model.architecture`` is not given, since only it tells the sizes.
+    """
+    architecture = config.model.architecture
+    if architecture is None:
+        raise ConfigError(
+            "model.architecture is null, and a dry run reads the sizes from it: choose a model of "
+            "conf/model/ that has them, or give model.architecture (see conf/model/tiny.yaml)"
+        )
+    if world_size < 1:
+        raise ConfigError(f"trainer.devices: {world_size} devices cannot train; give at least 1")
+    rollout = config.rollout
+    trajectories = rollout.tasks_per_epoch * rollout.group_size
+    scored_rounds = trajectories * (rollout.max_rounds - 1) if config.scoring.enabled else 0
+    memory = estimate_memory(config, architecture, world_size)
+    return Plan(
+        model=config.model.name,
+        parameters=count_parameters(architecture),
+        strategy=config.trainer.strategy,
+        devices=world_size,
+        devices_assumed=devices_assumed,
+        trajectories=trajectories,
+        response_tokens=trajectories * rollout.max_response_tokens,
+        scored_rounds=scored_rounds,
+        scoring_rows=2 * scored_rounds,
+        memory=memory,
+        fits=_fits(config, memory),
+        advice=_advice(config, memory, world_size),
+    )
+
+
+def _fits(config: Config, memory: MemoryPerDevice) -> bool:
+    """True on CPUs, whose memory is not known here."""
+    if config.trainer.accelerator == "cpu":
+        return True
+    return _engine_fits(config, memory) and memory.total <= USABLE * CARD_GIB * GIB
+
+
+def _engine_fits(config: Config, memory: MemoryPerDevice) -> bool:
+    return memory.engine_weights < config.engine.gpu_memory_utilization * CARD_GIB * GIB
+
+
+def _advice(config: Config, memory: MemoryPerDevice, world_size: int) -> str:
+    """Whether it fits, and if not the settings that help most, in that order."""
+    total = _gib(memory.total)
+    if config.trainer.accelerator == "cpu":
+        return f"Each process needs about {total} of main memory."
+    if _fits(config, memory):
+        return (
+            f"Fits an {CARD_GIB:.0f} GiB card: {total}, {memory.total / (CARD_GIB * GIB):.0%} of "
+            f"it, of which {_gib(memory.engine)} are the engine's."
+        )
+    remedies = " ".join(_remedies(config, memory, world_size))
+    return f"Does not fit an {CARD_GIB:.0f} GiB card: {total} a device. {remedies}"
+
+
+def _remedies(config: Config, memory: MemoryPerDevice, world_size: int) -> Iterator[str]:
+    budget = USABLE * CARD_GIB * GIB
+    states = memory.states
+    reserved = config.engine.gpu_memory_utilization * CARD_GIB * GIB
+    if not _engine_fits(config, memory):
+        yield (
+            f"Raise engine.tensor_parallel (now {config.engine.tensor_parallel}) to "
+            f"{_tensor_parallel(config, memory)}: the engine's weights take "
+            f"{_gib(memory.engine_weights)} of each card, and engine.gpu_memory_utilization="
+            f"{config.engine.gpu_memory_utilization:g} gives it {_gib(int(reserved))}."
+        )
+    if config.trainer.strategy != "fsdp2" and states > budget / 2:
+        yield (
+            f"Set trainer=fsdp2: weights, gradients and optimizer states take {_gib(states)} on "
+            "every device and would be split over all of them."
+        )
+    if not config.model.gradient_checkpointing and memory.activations > budget / 8:
+        yield (
+            "Set model.gradient_checkpointing=true: activations take "
+            f"{_gib(memory.activations)} without it."
+        )
+    elif memory.activations + memory.logits > budget / 4:
+        yield (
+            "Lower optimizer.micro_batch_tokens (now "
+            f"{config.optimizer.micro_batch_tokens}): activations take {_gib(memory.activations)}."
+        )
+    room = budget - reserved - (memory.training - states)
+    if config.trainer.strategy == "fsdp2" and room > 0 and states > room:
+        yield (
+            f"Use at least {-(-states * world_size // int(room))} devices (trainer.devices, "
+            f"trainer.num_nodes; now {world_size}): the sharded states take {_gib(states)} on each."
+        )
+    if _engine_fits(config, memory) and memory.engine > budget / 4:
+        yield (
+            "Lower engine.gpu_memory_utilization (now "
+            f"{config.engine.gpu_memory_utilization:g}): the engine reserves {_gib(memory.engine)}."
+        )
+
+
+def _tensor_parallel(config: Config, memory: MemoryPerDevice) -> int:
+    """The smallest power of two that leaves a third of the engine's share to keys and values."""
+    share = config.engine.gpu_memory_utilization * CARD_GIB * GIB * 2 / 3
+    whole = memory.engine_weights * config.engine.tensor_parallel
+    parallel = 2 * config.engine.tensor_parallel
+    while whole / parallel > share:
+        parallel *= 2
+    return parallel
+
+
+def print_plan(plan: Plan, console: Console | None = None) -> None:
+    """Prints the plan as tables that end with the advice."""
+    console = console or Console()
+    assumed = ""
+    if plan.devices_assumed:
+        noun = "GPU" if plan.devices == 1 else "GPUs"
+        assumed = f" (assuming {plan.devices} {noun}: trainer.devices=auto and none is here)"
+    console.print(f"[bold]Dry run[/bold] of {plan.model}: nothing is loaded or trained.")
+    console.print(f"strategy {plan.strategy}, {plan.devices} device(s){assumed}", highlight=False)
+    _print_rows(console, "Parameters", _parameter_rows(plan.parameters))
+    _print_rows(
+        console,
+        "Per epoch, at most",
+        [
+            ("trajectories", f"{plan.trajectories:,}"),
+            ("response tokens", f"{plan.response_tokens:,}"),
+            ("scored rounds", f"{plan.scored_rounds:,}"),
+            ("rows scored (two per round)", f"{plan.scoring_rows:,}"),
+        ],
+    )
+    _print_rows(console, "Memory per device", _memory_rows(plan.memory))
+    console.print(plan.advice, style="green" if plan.fits else "bold red", highlight=False)
+
+
+def _parameter_rows(parameters: ParameterCount) -> list[tuple[str, str]]:
+    return [
+        ("embedding", f"{parameters.embedding:,}"),
+        (f"{parameters.layers} layers", f"{parameters.layer * parameters.layers:,}"),
+        ("final norm", f"{parameters.final_norm:,}"),
+        ("output head", f"{parameters.head:,}" if parameters.head else "tied to the embedding"),
+        ("total", f"{parameters.total:,}"),
+    ]
+
+
+def _memory_rows(memory: MemoryPerDevice) -> list[tuple[str, str]]:
+    rows = [
+        ("weights", memory.weights),
+        ("gradients, float32", memory.gradients),
+        ("weights in bfloat16", memory.lower_copies),
+        ("AdamW moments, float32", memory.optimizer_states),
+        ("frozen reference (KL)", memory.reference),
+        ("gathered layers", memory.gathered),
+        ("activations", memory.activations),
+        ("logits", memory.logits),
+        ("engine: weights", memory.engine_weights),
+        ("engine: keys and values", memory.engine_cache),
+        ("total", memory.total),
+    ]
+    return [(name, _gib(size)) for name, size in rows if size or name == "total"]
+
+
+def _print_rows(console: Console, title: str, rows: list[tuple[str, str]]) -> None:
+    table = Table(title=title, title_justify="left", show_header=False, title_style="bold")
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    for row in rows:
+        before_total = rows[-1][0] == "total" and row is rows[-2]
+        table.add_row(*row, end_section=before_total)
+    console.print(table)
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:,.2f} GiB"

@@ -1,0 +1,51 @@
+"""What can be told before seconds of imports: what is named and not there, and what is in use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mempo.config import Config, require_path
+from mempo.data.formats.reading import is_hub_name
+from mempo.models.folder import check_model_folder
+from mempo.runtime.errors import ConfigError
+
+
+def check_paths(config: Config) -> None:
+    """Raises ``ConfigError`` with the setting for the first path that does not exist."""
+    data, model = config.data, config.model
+    if data.corpus is not None:
+        require_path(data.corpus, "data.corpus")
+    for setting, path in (
+        ("data.questions", data.questions),
+        ("data.heldout_questions", data.heldout_questions),
+    ):
+        if path is not None and (data.format == "local" or not is_hub_name(path)):
+            require_path(path, setting)
+    if model.source == "pretrained" and model.path is not None:
+        check_model_folder(model.path, "model.path")
+    if config.ckpt_path is not None:
+        require_path(config.ckpt_path, "ckpt_path")
+
+
+def check_run_folder(config: Config) -> None:
+    """Raises ``ConfigError`` for a new run into the folder of another one, which would write over
+    its files and lose them."""
+    goes_on = config.resume is not None or config.ckpt_path is not None
+    if not goes_on and (Path(config.run_dir) / "metrics.jsonl").exists():
+        raise ConfigError(
+            f"run_dir={config.run_dir} holds a run (metrics.jsonl): add resume=auto to go on with "
+            "it, or choose another folder for a new one"
+        )
+
+
+def check_accelerator(config: Config) -> None:
+    """Raises ``ConfigError`` where GPUs are asked for and there are none."""
+    if config.trainer.accelerator != "gpu":
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ConfigError(
+            "trainer.accelerator=gpu, but torch finds no GPU: take trainer.accelerator=auto or "
+            "cpu, or install on a machine that has one"
+        )

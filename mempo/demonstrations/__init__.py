@@ -1,0 +1,1 @@
+"""What the supervised start learns from, and the model that it starts with."""

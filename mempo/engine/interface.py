@@ -1,0 +1,42 @@
+"""What the rollout loop and an engine say to each other (specification section 4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are drawn. Temperature 0 is greedy."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What the engine returns for one request: sampled ids, the log-probability of each under the
+    engine, and why it ended (``stop``: a stop text or the end-of-turn mark; ``length``)."""
+
+    key: str
+    ids: list[int]
+    logprobs: list[float]
+    finish_reason: Literal["stop", "length"]
+
+
+class GenerationEngine(Protocol):
+    """What the loop asks of an engine. ``mempo.engine.vllm_engine.Engine`` is the real one."""
+
+    max_model_len: int
+
+    def submit(
+        self, key: str, prompt_ids: list[int], max_tokens: int, seed: int, sampling: Sampling
+    ) -> None: ...
+
+    def step(self) -> list[Generation]: ...
+
+    def has_unfinished(self) -> bool: ...
+
+    def abort_all(self) -> None: ...

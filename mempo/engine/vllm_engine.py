@@ -1,0 +1,301 @@
+"""The in-process vLLM engine: submit, step, sync, sleep, close (specification section 10).
+
+Requests go in one by one and come out as they finish. Token ids go in and come out; the engine
+reads no chat template and no ``generation_config``. vLLM is imported when an engine is built, so
+that the rest of the project works without it.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import random
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mempo.config import EngineConfig
+from mempo.engine.interface import Generation, Sampling
+from mempo.runtime.errors import MempoError
+from mempo.runtime.gather import is_distributed
+
+
+class EngineError(MempoError):
+    """The engine could not start, or refused something it must do."""
+
+
+class Engine:
+    """One vLLM engine on this process's device.
+
+    Args:
+        model: a Hugging Face folder or hub name; its weights are the first to sample from.
+        config: settings of the engine.
+        dtype: what ``engine.dtype=auto`` means: the policy's dtype.
+        end_ids: ids at which a turn ends besides the model's own end-of-sequence id, when the chat
+            template closes turns with another mark.
+        stop_strings: texts at which sampling stops; they stay in the output.
+
+    Raises:
+        EngineError: the engine cannot start; the message says which setting to change.
+
+    The engine is awake after construction and after every ``sync``. ``sleep`` gives its memory
+    back and makes the weights invalid; the only way to wake it is ``sync``, so a wake without
+    weights cannot be written.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        config: EngineConfig,
+        dtype: str = "float32",
+        end_ids: Iterable[int] = (),
+        stop_strings: Sequence[str] = (),
+    ) -> None:
+        self._asleep = False
+        self._end_ids = sorted(end_ids)
+        self._stop_strings = list(stop_strings)
+        self._requests = 0
+        self._keys: dict[str, str] = {}
+        with _host_random_states_kept():
+            self._llm = _start(model, config, dtype)
+        self.max_model_len = int(self._llm.model_config.max_model_len)
+
+    # Requests
+
+    def submit(
+        self, key: str, prompt_ids: list[int], max_tokens: int, seed: int, sampling: Sampling
+    ) -> None:
+        """Queues one request. Sampling stops at a stop text or at the model's end-of-turn mark,
+        both kept in the ids."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        if self._asleep:
+            raise EngineError("the engine is asleep: sync the weights before submitting requests")
+        if len(prompt_ids) + max_tokens > self.max_model_len:
+            raise EngineError(
+                f"a request of {len(prompt_ids)} + {max_tokens} tokens does not fit the engine's "
+                f"context of {self.max_model_len}"
+            )
+        greedy = sampling.temperature == 0.0
+        parameters = SamplingParams(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=max(sampling.top_k, 0),
+            seed=None if greedy else seed,
+            max_tokens=max_tokens,
+            logprobs=0,
+            stop=self._stop_strings,
+            stop_token_ids=self._end_ids,
+            include_stop_str_in_output=True,
+            skip_special_tokens=True,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        self._requests += 1
+        request_id = str(self._requests)
+        self._keys[request_id] = key
+        self._llm.llm_engine.add_request(request_id, {"prompt_token_ids": prompt_ids}, parameters)
+
+    def step(self) -> list[Generation]:
+        """One engine step; the requests that finished in it."""
+        return [
+            self._generation(output) for output in self._llm.llm_engine.step() if output.finished
+        ]
+
+    def has_unfinished(self) -> bool:
+        """True while requests are queued or running."""
+        return bool(self._llm.llm_engine.has_unfinished_requests())
+
+    def abort_all(self) -> None:
+        """Drops all requests, after an error elsewhere."""
+        self._llm.llm_engine.abort_request(list(self._keys))
+        self._keys.clear()
+
+    # Weights and memory
+
+    def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Loads weights by Hugging Face name and forgets every cached prefix.
+
+        Raises ``EngineError`` when the prefix cache cannot be reset: old prefixes would mix with
+        new weights.
+        """
+        if self._keys:
+            raise EngineError("weights cannot be synced while requests are running")
+        if self._asleep:
+            self._llm.wake_up()
+            self._asleep = False
+        with _host_random_states_kept():
+            self._llm.collective_rpc(
+                "reload_weights",
+                kwargs={"weights_iterator": iter(weights), "is_checkpoint_format": True},
+            )
+            self._llm.apply_model(_repack_tied_head)
+        if not self._llm.reset_prefix_cache():
+            raise EngineError(
+                "the engine did not reset its prefix cache after a weight sync; sampling from it "
+                "would mix old and new weights"
+            )
+
+    def sleep(self) -> None:
+        """Frees weights and cache on a GPU (vLLM's sleep level 2); does nothing on a CPU."""
+        if torch.cuda.is_available():
+            self._llm.sleep(level=2)
+            self._asleep = True
+
+    def close(self) -> None:
+        """Releases the engine. Safe to call twice."""
+        llm, self._llm = self._llm, None
+        if llm is None:
+            return
+        self._keys.clear()
+        llm.llm_engine.engine_core.shutdown()
+        del llm
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _generation(self, output: Any) -> Generation:
+        completion = output.outputs[0]
+        ids = list(completion.token_ids)
+        logprobs = [
+            float(entry[token].logprob)
+            for token, entry in zip(ids, completion.logprobs, strict=True)
+        ]
+        reason = completion.finish_reason
+        if reason not in ("stop", "length"):
+            raise EngineError(f"the engine ended a request with {reason!r}")
+        return Generation(self._keys.pop(output.request_id), ids, logprobs, reason)
+
+
+def _repack_tied_head(model: Any) -> None:
+    """Refreshes the output layer's packed copy of tied embeddings.
+
+    On the CPU vLLM packs each layer's weight for its matrix kernel. ``reload_weights`` packs the
+    layers that it loads; a tied output layer is loaded as the embedding, so its packed copy would
+    keep the old weights.
+    """
+    head, embedding = getattr(model, "lm_head", None), getattr(model.model, "embed_tokens", None)
+    if head is None or embedding is None or not hasattr(head, "cpu_linear"):
+        return
+    if head.weight is embedding.weight:
+        head.quant_method.process_weights_after_loading(head)
+
+
+def _start(model: str, config: EngineConfig, dtype: str) -> Any:
+    """Builds ``vllm.LLM`` with settings that keep it in this process and deterministic."""
+    on_gpu = torch.cuda.is_available()
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    arguments: dict[str, Any] = {
+        "dtype": dtype if config.dtype == "auto" else config.dtype,
+        "max_num_seqs": config.max_num_seqs,
+        "enable_prefix_caching": config.enable_prefix_caching,
+        "generation_config": "vllm",
+        "logprobs_mode": "processed_logprobs",
+        "tensor_parallel_size": config.tensor_parallel,
+        "use_tqdm_on_load": False,
+    }
+    if config.max_model_len is not None:
+        arguments["max_model_len"] = config.max_model_len
+    if is_distributed():  # this process's device is its own, and parts may be in other processes
+        arguments["distributed_executor_backend"] = "external_launcher"
+    if on_gpu:
+        arguments["gpu_memory_utilization"] = config.gpu_memory_utilization
+        arguments["enable_sleep_mode"] = True
+    else:
+        os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(math.ceil(config.cpu_kv_cache_gib))
+        os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+        arguments["enforce_eager"] = True
+        # Seeded requests fail on the CPU when a prompt is prefilled in chunks.
+        arguments["enable_chunked_prefill"] = False
+        arguments["max_num_batched_tokens"] = max(
+            _context_length(model, config), config.max_num_seqs
+        )
+    try:
+        from vllm import LLM
+
+        with _llvmlite_hidden(), _rank_in_environment():
+            return LLM(model, **arguments)
+    except ImportError as error:
+        raise EngineError(
+            f"vLLM cannot be imported ({error}): run `make install`, which ends with a check of "
+            "the installation"
+        ) from error
+    except (ValueError, RuntimeError, MemoryError, OSError) as error:
+        remedy = (
+            "lower engine.gpu_memory_utilization or engine.max_model_len"
+            if on_gpu
+            else "lower engine.cpu_kv_cache_gib or engine.max_model_len"
+        )
+        raise EngineError(
+            f"the engine cannot start with {model}: {error}\nIf memory is short, {remedy}."
+        ) from error
+
+
+@contextmanager
+def _rank_in_environment() -> Iterator[None]:
+    """Within the block the environment names this process's rank and device, where vLLM looks for
+    them in a run of several processes. Not every launcher sets them in each process."""
+    before = {name: os.environ.get(name) for name in ("RANK", "LOCAL_RANK")}
+    if is_distributed():
+        rank = torch.distributed.get_rank()
+        device = torch.cuda.current_device() if torch.cuda.is_available() else rank
+        os.environ.update(RANK=str(rank), LOCAL_RANK=str(device))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _llvmlite_hidden() -> Iterator[None]:
+    """Within the block one module of llvmlite is not among the loaded ones.
+
+    When it starts, vLLM looks at every object of every loaded module and trips over llvmlite's
+    library handle, which answers to any name. numba brings it, which the ``bm25s`` retriever uses.
+    """
+    name = "llvmlite.binding.ffi"
+    module = sys.modules.pop(name, None)
+    try:
+        yield
+    finally:
+        if module is not None:
+            sys.modules[name] = module
+
+
+def _context_length(model: str, config: EngineConfig) -> int:
+    if config.max_model_len is not None:
+        return config.max_model_len
+    from transformers import AutoConfig
+
+    return int(AutoConfig.from_pretrained(model).max_position_embeddings)
+
+
+@contextmanager
+def _host_random_states_kept() -> Iterator[None]:
+    """Building an engine reseeds Python, NumPy and torch in this process: put them back."""
+    python_state, numpy_state, torch_state = (
+        random.getstate(),
+        np.random.get_state(),
+        torch.get_rng_state(),
+    )
+    cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    try:
+        yield
+    finally:
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
+        torch.set_rng_state(torch_state)
+        if cuda_states:
+            torch.cuda.set_rng_state_all(cuda_states)

@@ -1,0 +1,1 @@
+"""Held-out tasks answered and compared: in training, by ``evaluate.py``, and what search finds."""

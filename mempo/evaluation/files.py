@@ -1,0 +1,182 @@
+"""What ``evaluate.py`` keeps in its run folder, so that a stopped call goes on where it was.
+
+``evaluation_settings.json`` says what is evaluated; ``trajectories.jsonl`` gets a line for each
+finished trajectory at once. A call with another configuration is refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from mempo.config import Config
+from mempo.records.trajectory_lines import TRAJECTORIES_FILE
+from mempo.runtime.errors import ConfigError
+from mempo.runtime.run_files import append_lines, read_lines, write_json, write_lines
+from mempo.trajectory import Task
+
+SETTINGS_FILE: Final = "evaluation_settings.json"
+EVALUATION_FILE: Final = "evaluation.json"
+
+Key = tuple[str, str, int, str]
+"""Which trajectory: model, context mode, number of objectives, task."""
+
+# Settings under which no figure changes: a stopped call may go on with others.
+_HOW_NOT_WHAT: Final = {
+    "evaluation": ("enabled", "model_path", "models", "bootstrap_samples"),
+    "engine": ("max_num_seqs", "cpu_kv_cache_gib", "gpu_memory_utilization", "tensor_parallel"),
+    "retriever": (
+        "url", "timeout_s", "connect_timeout_s", "read_timeout_s", "retries", "backoff_s",
+        "ready_timeout_s", "workers", "max_tool_error_rate",
+    ),
+}  # fmt: skip
+_SHOWN_DIFFERENCES: Final = 5
+
+
+def evaluation_settings_record(
+    config: Config, models: Mapping[str, str], tasks: Mapping[int, Sequence[Task]]
+) -> dict[str, Any]:
+    """All that decides the figures: settings, models (name → folder or hub name) with the sizes and
+    times of their files, and a digest of the tasks of each number of objectives."""
+    sections = {}
+    for name in ("model", "data", "retriever", "engine", "reward", "evaluation"):
+        section = dataclasses.asdict(getattr(config, name))
+        left_out = _HOW_NOT_WHAT.get(name, ())
+        sections[name] = {key: value for key, value in section.items() if key not in left_out}
+    record = {
+        "seed": config.seed,
+        **sections,
+        "rollout": {"max_observation_tokens": config.rollout.max_observation_tokens},
+        "models": {name: {"path": path, **_files(path)} for name, path in models.items()},
+        "tasks": {str(count): _digest(chosen) for count, chosen in tasks.items()},
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(record))
+    return plain
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Makes the folder and keeps a second ``evaluate.py`` out of it within the block. Raises
+    ``ConfigError`` when one is at work there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"run_dir={folder}: another evaluate.py is at work there: wait for it, or choose "
+                "another folder"
+            ) from None
+        yield
+    finally:
+        os.close(handle)
+
+
+class EvaluationFolder:
+    """The run folder of an evaluation, new or to be gone on with.
+
+    Args:
+        folder: ``config.run_dir``.
+        settings: ``evaluation_settings_record``.
+
+    Raises:
+        ConfigError: the folder holds another evaluation or another program's run; the message names
+            what differs.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self._path = folder / TRAJECTORIES_FILE
+        self._check(settings)
+        self.records: dict[Key, dict[str, Any]] = {}
+        if self._path.exists():
+            self.records = {trajectory_key(record): record for record in read_lines(self._path)}
+            write_lines(self._path, self.records.values())  # without a half-written last line
+        write_json(folder / SETTINGS_FILE, settings)
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Appends one finished trajectory's line; the disk has it when this returns."""
+        append_lines(self._path, [record])
+        self.records[trajectory_key(record)] = dict(record)
+
+    def forget_tool_errors(self) -> None:
+        """Takes out the trajectories in which a tool failed for a reason that is not the model's
+        own, so that the next call does them again."""
+        kept = {key: one for key, one in self.records.items() if not one["tool_errors"]}
+        if len(kept) < len(self.records):
+            self.records = kept
+            write_lines(self._path, kept.values())
+
+    def sort(self, order: Sequence[Key]) -> None:
+        """Puts the lines into ``order``: while trajectories run, they come as they finish."""
+        self.records = {key: self.records[key] for key in order}
+        write_lines(self._path, self.records.values())
+
+    def _check(self, settings: Mapping[str, Any]) -> None:
+        path = self.folder / SETTINGS_FILE
+        if not path.exists():
+            for name in (TRAJECTORIES_FILE, EVALUATION_FILE):
+                if (self.folder / name).exists():
+                    raise ConfigError(
+                        f"run_dir={self.folder}: its {name} is not evaluate.py's: choose another "
+                        "folder"
+                    )
+            return
+        try:
+            before = json.loads(path.read_bytes())
+        except ValueError as error:
+            raise ConfigError(f"{path}: not JSON ({error}): choose another run_dir") from None
+        old, new = dict(_leaves(before)), dict(_leaves(settings))
+        changed = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
+        if changed:
+            told = [
+                f"  {key}: {_told(old.get(key))} there, {_told(new.get(key))} now"
+                for key in changed[:_SHOWN_DIFFERENCES]
+            ]
+            more = len(changed) - len(told)
+            raise ConfigError(
+                f"run_dir={self.folder}: it holds an evaluation with another configuration:\n"
+                + "\n".join(told)
+                + (f"\n  and {more} more" if more else "")
+                + "\nGo on with the same configuration, or choose another folder."
+            )
+
+
+def trajectory_key(record: Mapping[str, Any]) -> Key:
+    """Which trajectory a line is."""
+    return record["model"], record["context"], len(record["golds"]), record["task"]
+
+
+def _files(model: str) -> dict[str, Any]:
+    """Sizes and times of a model folder's files; nothing for a hub name."""
+    folder = Path(model)
+    if not folder.is_dir():
+        return {}
+    found = [(path.name, path.stat()) for path in sorted(folder.iterdir()) if path.is_file()]
+    return {"files": {name: f"{one.st_size} bytes, {one.st_mtime_ns}" for name, one in found}}
+
+
+def _digest(tasks: Sequence[Task]) -> str:
+    plain = [[task.id, [[one.question, one.golds] for one in task.objectives]] for task in tasks]
+    digest = hashlib.sha256(json.dumps(plain).encode()).hexdigest()
+    return f"{len(tasks)} tasks, {digest[:16]}"
+
+
+def _leaves(node: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(node, dict) and node:
+        for key, value in node.items():
+            yield from _leaves(value, f"{name}.{key}" if name else key)
+    else:
+        yield name, node
+
+
+def _told(value: Any) -> str:
+    return "nothing" if value is None else str(value)

@@ -1,0 +1,190 @@
+"""``evaluate.py``: models, context modes and numbers of objectives; tables, files and a picture.
+
+The models' engines run one after the other in this process. Every finished trajectory is on disk at
+once, and a call that was stopped goes on with what is missing (``mempo.evaluation.files``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from mempo.agent.prompts import load_template
+from mempo.agent.protocol import STOP_STRINGS
+from mempo.agent.rollout import Rollout
+from mempo.agent.tools import ToolFailureError
+from mempo.config import Config
+from mempo.data.tasks import load_heldout_tasks
+from mempo.engine.interface import GenerationEngine
+from mempo.engine.vllm_engine import Engine
+from mempo.evaluation.differences import paired_differences
+from mempo.evaluation.evaluate import (
+    evaluation_attempt,
+    evaluation_entry,
+    evaluation_sampling,
+    summary,
+)
+from mempo.evaluation.files import (
+    EVALUATION_FILE,
+    EvaluationFolder,
+    Key,
+    claimed,
+    evaluation_settings_record,
+)
+from mempo.evaluation.models import EvaluatedModel, evaluated_models
+from mempo.evaluation.plots import draw_evaluation
+from mempo.evaluation.tables import print_evaluation, write_differences_csv, write_tasks_csv
+from mempo.records.trajectory_records import trajectory_record
+from mempo.retrieval.base import Retriever
+from mempo.runtime.progress import ProgressBar, progress_bar
+from mempo.runtime.run_files import write_json
+from mempo.trajectory import Task, Trajectory
+
+CSV_FILE = "evaluation.csv"
+DIFFERENCES_FILE = "differences.csv"
+PICTURE_FILE = "evaluation.png"
+
+
+class ModelEngine(GenerationEngine, Protocol):
+    """An engine that holds one model until it is closed."""
+
+    def close(self) -> None: ...
+
+
+StartEngine = Callable[[EvaluatedModel, Config], ModelEngine]
+
+
+def start_engine(model: EvaluatedModel, config: Config) -> ModelEngine:
+    """The real engine."""
+    return Engine(
+        model.path,
+        config.engine,
+        config.model.dtype,
+        model.conversation.end_ids,
+        STOP_STRINGS,
+    )
+
+
+def evaluate_models(config: Config, start: StartEngine = start_engine) -> dict[str, Any]:
+    """Evaluates every model in every context mode, and writes what stands in docs/evaluation.md.
+
+    Returns what ``evaluation.json`` holds: an entry per model and context mode, named
+    ``<model>/<context>``. What is wrong with models, settings, tasks or the run folder is told
+    before the first engine starts.
+    """
+    models = evaluated_models(config)
+    load_template(config.model.prompt_template)
+    sets = load_heldout_tasks(config)
+    if sets.skipped_rows:
+        print(f"{sets.skipped_rows} malformed rows were left out (data.skip_bad_rows)", flush=True)
+    tasks = {n: chosen[: config.evaluation.tasks] for n, chosen in sets.by_objectives.items()}
+    settings = evaluation_settings_record(config, {one.name: one.path for one in models}, tasks)
+    with claimed(Path(config.run_dir)):
+        folder = EvaluationFolder(Path(config.run_dir), settings)
+        _roll_out_missing(config, models, tasks, sets.retrievers, folder, start)
+        return _report(config, models, tasks, folder)
+
+
+def _expected(config: Config, model: str, tasks: Mapping[int, Sequence[Task]]) -> list[Key]:
+    """One model's trajectories, in the order of modes, numbers of objectives and tasks."""
+    return [
+        (model, context, count, task.id)
+        for context in config.evaluation.contexts
+        for count, chosen in tasks.items()
+        for task in chosen
+    ]
+
+
+def _roll_out_missing(
+    config: Config,
+    models: Sequence[EvaluatedModel],
+    tasks: Mapping[int, Sequence[Task]],
+    retrievers: Mapping[str, Retriever],
+    folder: EvaluationFolder,
+    start: StartEngine,
+) -> None:
+    total = sum(len(_expected(config, model.name, tasks)) for model in models)
+    done = len(folder.records)
+    if done:
+        print(f"{done} of {total} trajectories are in {folder.folder} already", flush=True)
+    shown = config.callbacks.progress_bars
+    with progress_bar("evaluation", total, enabled=shown) as bar:
+        bar.advance(done)
+        for model in models:
+            if all(key in folder.records for key in _expected(config, model.name, tasks)):
+                continue
+            engine = start(model, config)
+            try:
+                rollout = Rollout.from_config(config, engine, model.conversation, retrievers)
+                _roll_out_model(config, model.name, tasks, rollout, folder, bar)
+            except ToolFailureError:
+                folder.forget_tool_errors()
+                raise
+            finally:
+                engine.close()
+
+
+def _roll_out_model(
+    config: Config,
+    model: str,
+    tasks: Mapping[int, Sequence[Task]],
+    rollout: Rollout,
+    folder: EvaluationFolder,
+    bar: ProgressBar,
+) -> None:
+    """One model's missing trajectories, context modes and numbers of objectives in one stream: as
+    one ends the next begins, so that a mode does not wait for the longest of the one before."""
+    by_id = {(count, task.id): task for count, chosen in tasks.items() for task in chosen}
+    missing = {
+        "/".join(map(str, key)): key
+        for key in _expected(config, model, tasks)
+        if key not in folder.records
+    }
+    attempts = {
+        name: evaluation_attempt(
+            by_id[count, task],
+            config.evaluation,
+            context,
+            config.rollout.max_observation_tokens,
+            config.seed,
+        )
+        for name, (_, context, count, task) in missing.items()
+    }
+
+    def keep(name: str, trajectory: Trajectory) -> None:
+        context = missing[name][1]
+        folder.add({"model": model, "context": context, **trajectory_record(trajectory)})
+
+    rollout.run(
+        attempts,
+        evaluation_sampling(config.evaluation),
+        progress=lambda tick: bar.advance(tick.trajectories_done, tick.tokens),
+        finished=keep,
+        at_once=config.engine.max_num_seqs,
+    )
+
+
+def _report(
+    config: Config,
+    models: Sequence[EvaluatedModel],
+    tasks: Mapping[int, Sequence[Task]],
+    folder: EvaluationFolder,
+) -> dict[str, Any]:
+    """Writes and prints everything from the folder's trajectories."""
+    order = [key for model in models for key in _expected(config, model.name, tasks)]
+    folder.sort(order)
+    samples, seed = config.evaluation.bootstrap_samples, config.seed
+    summaries: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for key in order:
+        summaries.setdefault(key[:2], []).append(summary(folder.records[key]))
+    entries = {name: evaluation_entry(rows, samples, seed) for name, rows in summaries.items()}
+    differences = paired_differences(summaries, samples, seed)
+    labels = {model.name: model.label for model in models}
+    results = {f"{model}/{context}": entry for (model, context), entry in entries.items()}
+    write_tasks_csv(folder.folder / CSV_FILE, summaries)
+    write_differences_csv(folder.folder / DIFFERENCES_FILE, differences)
+    draw_evaluation(folder.folder / PICTURE_FILE, entries, labels)
+    write_json(folder.folder / EVALUATION_FILE, results)
+    print_evaluation(entries, differences, labels)
+    return results

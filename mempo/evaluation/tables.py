@@ -1,0 +1,181 @@
+"""The tables of an evaluation, on the terminal and as CSV."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+
+from mempo.evaluation.differences import Difference, Name, Summaries
+
+_TABLE_WIDTH: Final = 110
+_COLUMNS: Final = (
+    ("EM", "exact_match", "{:.1f}"),
+    ("F1", "f1", "{:.1f}"),
+    ("set F1", "f1_set", "{:.1f}"),
+    ("format", "format_valid", "{:.2f}"),
+    ("answered", "answered", "{:.2f}"),
+    ("rounds", "rounds", "{:.1f}"),
+    ("tools", "tool_calls", "{:.1f}"),
+    ("failed", "tool_failures", "{:.1f}"),
+    ("tokens", "total_tokens", "{:.0f}"),
+    ("peak", "peak_tokens", "{:.0f}"),
+)
+_DIFFERENCE_COLUMNS: Final = (
+    ("EM", "exact_match", "{:+.1f}"),
+    ("F1", "f1", "{:+.1f}"),
+    ("rounds", "rounds", "{:+.1f}"),
+    ("tokens", "total_tokens", "{:+.0f}"),
+)
+_CSV_COLUMNS: Final = (
+    "exact_match", "exact_match_sum", "f1", "f1_sum", "f1_set", "f1_set_sum", "format_valid",
+    "answered", "ending", "rounds", "tool_calls", "tool_failures", "tool_errors", "total_tokens",
+    "peak_tokens", "missing_parts", "extra_parts",
+)  # fmt: skip
+
+
+def wide_console(width: int = _TABLE_WIDTH) -> Console:
+    """A console on which a table keeps its columns, also where there is no terminal."""
+    return Console(width=max(Console().width, width))
+
+
+def print_whole(table: Table) -> None:
+    """Prints a table as wide as it needs to be, also where the terminal is narrower."""
+    unbounded = Console(width=10_000)
+    needed = Measurement.get(unbounded, unbounded.options, table).maximum
+    wide_console(needed).print(table)
+
+
+def print_table(results: Mapping[str, Mapping[str, Mapping[str, Any]]], console: Console) -> None:
+    """Training's table: one line per stage (outer key) and context mode (inner key)."""
+    table = Table(title="Held-out evaluation")
+    table.add_column("")
+    table.add_column("context")
+    for title, _, _ in _COLUMNS:
+        table.add_column(title, justify="right")
+    for name, entries in results.items():
+        for context, entry in entries.items():
+            table.add_row(name, context, *(form.format(entry[key]) for _, key, form in _COLUMNS))
+    console.print(table)
+
+
+def evaluation_table(entries: Mapping[Name, Mapping[str, Any]], labels: Mapping[str, str]) -> Table:
+    """One line per model, context mode and number of objectives, 95 % intervals beside exact match
+    and F1. ``labels`` are short names of the models."""
+    table = Table(title="Held-out evaluation")
+    for title in ("model", "context"):
+        table.add_column(title, no_wrap=True)
+    for title in ("objectives", "tasks"):
+        table.add_column(title, justify="right")
+    for title, key, _ in _COLUMNS:
+        table.add_column(title, justify="right")
+        if key in ("exact_match", "f1"):
+            table.add_column("95 %", justify="right")
+    for (model, context), entry in entries.items():
+        for count, figures in _by_objectives(entry):
+            cells: list[str] = []
+            for _, key, form in _COLUMNS:
+                cells.append(form.format(figures[key]))
+                if key in ("exact_match", "f1"):
+                    cells.append(_interval(figures.get("ci95", {}).get(key), "{:.0f}"))
+            table.add_row(labels[model], context, count, str(figures["tasks"]), *cells)
+        if len(entry["by_objectives"]) > 1:
+            table.add_section()
+    return table
+
+
+def differences_table(differences: Sequence[Difference], labels: Mapping[str, str]) -> Table:
+    """One line per pair and number of objectives: the second minus the first, with intervals."""
+    table = Table(title="Paired differences on the same tasks")
+    for title in ("", "minus"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("objectives", justify="right")
+    for title, _, _ in _DIFFERENCE_COLUMNS:
+        table.add_column(title, justify="right", no_wrap=True)
+    grouped: dict[tuple[Name, Name, int | None], dict[str, Difference]] = {}
+    for one in differences:
+        grouped.setdefault((one.first, one.second, one.objectives), {})[one.metric] = one
+    several = any(objectives is None for _, _, objectives in grouped)
+    for (first, second, objectives), found in grouped.items():
+        table.add_row(
+            *(f"{labels[model]}, {context}" for model, context in (second, first)),
+            "all" if objectives is None else str(objectives),
+            *(_difference_cell(found[key], form) for _, key, form in _DIFFERENCE_COLUMNS),
+            end_section=several and objectives is None,
+        )
+    return table
+
+
+def print_evaluation(
+    entries: Mapping[Name, Mapping[str, Any]],
+    differences: Sequence[Difference],
+    labels: Mapping[str, str],
+) -> None:
+    """Both tables; the second only where there is something to compare."""
+    print_whole(evaluation_table(entries, labels))
+    if differences:
+        print_whole(differences_table(differences, labels))
+
+
+def write_tasks_csv(path: Path, summaries: Summaries) -> None:
+    """One row per model, context mode, number of objectives and task. Answer metrics are shares
+    of the task's objectives, not × 100."""
+    rows = (
+        [model, context, row["objectives"], row["task"], *(row[key] for key in _CSV_COLUMNS)]
+        for (model, context), tasks in summaries.items()
+        for row in tasks
+    )
+    _write_csv(path, ("model", "context", "objectives", "task", *_CSV_COLUMNS), rows)
+
+
+def write_differences_csv(path: Path, differences: Iterable[Difference]) -> None:
+    """One row per pair, number of objectives (``all``: over all tasks) and metric."""
+    header = (
+        "model", "context", "minus_model", "minus_context", "objectives", "metric", "tasks",
+        "difference", "low", "high",
+    )  # fmt: skip
+    rows = (
+        [
+            *one.second,
+            *one.first,
+            "all" if one.objectives is None else one.objectives,
+            one.metric,
+            one.tasks,
+            one.value,
+            *(one.interval or ("", "")),
+        ]
+        for one in differences
+    )
+    _write_csv(path, header, rows)
+
+
+def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+
+
+def _by_objectives(entry: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """(objectives, figures): the entry's own where there is one number, else also all together."""
+    parts = entry["by_objectives"]
+    if len(parts) == 1:
+        return [(next(iter(parts)), entry)]
+    return [*parts.items(), ("all", entry)]
+
+
+def _difference_cell(one: Difference, form: str) -> str:
+    interval = _interval(one.interval, form)
+    return form.format(one.value) + (f" ({interval})" if interval else "")
+
+
+def _interval(bounds: Sequence[float] | None, form: str) -> str:
+    if bounds is None:
+        return ""
+    between = ", " if "+" in form else "–"
+    return between.join(form.format(bound) for bound in bounds)

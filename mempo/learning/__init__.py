@@ -1,0 +1,1 @@
+"""What is computed from trajectories: rewards, scores, advantages, log-probabilities, the loss."""

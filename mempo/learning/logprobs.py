@@ -1,0 +1,208 @@
+"""Log-probabilities of given tokens under a causal language model.
+
+The output layer runs only at the positions that are asked for, in chunks: no tensor of the size
+[tokens, vocabulary] exists beyond one chunk, and the backward pass computes each chunk again. All
+of it happens inside the module's own forward pass (the output layer is replaced while it runs), so
+that sharded and wrapped modules work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from mempo.learning.shared_prefix import attention_behind_prefix, prefix_cache
+
+CHUNK_ELEMENTS = 2**25
+"""Logits that exist at one time: 128 MiB in float32."""
+
+Entropy = Literal["none", "measured", "trained"]
+
+
+@dataclass(frozen=True)
+class TokenLogProbs:
+    """``logprobs`` and ``entropy`` in nats, [B, T]; positions not asked for hold 0."""
+
+    logprobs: Tensor
+    entropy: Tensor | None
+
+
+def token_logprobs(
+    model: Any,
+    ids: Tensor,
+    attention_mask: Tensor,
+    wanted: Tensor,
+    temperature: float = 1.0,
+    entropy: Entropy = "none",
+    shared: int = 0,
+) -> TokenLogProbs:
+    """Log-probability of ``ids[b, t]`` given ``ids[b, :t]`` where ``wanted[b, t]`` is true.
+
+    Args:
+        model: a Hugging Face causal language model.
+        ids: token ids, [B, T].
+        attention_mask: 1 on real tokens, 0 on padding (on either side), [B, T].
+        wanted: bool, [B, T]; ``wanted[:, 0]`` must be false, since nothing precedes it.
+        temperature: the sampling temperature; logits are divided by it.
+        entropy: also return the entropy of each wanted position's distribution, with its
+            gradient (``trained``) or without (``measured``), which is cheaper.
+        shared: how many tokens all rows begin with that are computed once for all of them. None of
+            them, nor the token after them, may be wanted, and padding must stand on the right.
+    """
+    if bool(wanted[:, 0].any()):
+        raise ValueError("the first token has no log-probability: nothing precedes it")
+    padding = _padding(attention_mask)
+    if shared and (padding or bool(wanted[:, : shared + 1].any())):
+        raise ValueError(
+            f"{shared} tokens cannot be computed once for all rows: rows begin with padding, or "
+            "log-probabilities are wanted that these tokens predict"
+        )
+    rows, columns = wanted.nonzero(as_tuple=True)  # (N,), (N,)
+    nothing_wanted = rows.numel() == 0
+    if nothing_wanted:
+        # The forward pass still runs, with a gradient of 0: under sharding or DDP every rank must
+        # take part in it.
+        rows = torch.zeros(1, dtype=torch.long, device=ids.device)
+        columns = rows + ids.shape[1] - 1
+
+    def forward() -> Any:
+        if not shared:
+            return model(input_ids=ids, use_cache=False, **padding)
+        with attention_behind_prefix(model):
+            return model(input_ids=ids[:, shared:], past_key_values=cache, use_cache=True)
+
+    cache = prefix_cache(model, ids[:1, :shared], len(ids)) if shared else None
+    values = statistics_at(
+        model,
+        forward,
+        rows,
+        columns - 1 - shared,
+        ids[rows, columns],
+        temperature,
+        entropy,
+    )
+    chosen, entropies = values.unbind(-1)
+    if nothing_wanted:
+        nothing = torch.ones_like(chosen, dtype=torch.bool)
+        chosen = chosen.masked_fill(nothing, 0.0)
+        entropies = entropies.masked_fill(nothing, 0.0)
+    return TokenLogProbs(
+        _placed(chosen, rows, columns, ids.shape),
+        _placed(entropies, rows, columns, ids.shape) if entropy != "none" else None,
+    )
+
+
+def _padding(attention_mask: Tensor) -> dict[str, Tensor]:
+    """What the model must be told of padding.
+
+    Nothing where it stands behind the tokens only: causal attention never looks there, and without
+    a mask its kernels skip the pairs that causality forbids, and flash kernels can serve.
+    """
+    if bool((attention_mask[:, 1:] <= attention_mask[:, :-1]).all()):
+        return {}
+    return {
+        "attention_mask": attention_mask,
+        "position_ids": (attention_mask.cumsum(-1) - 1).clamp(min=0),
+    }
+
+
+def statistics_at(
+    model: Any,
+    forward: Callable[[], Any],
+    rows: Tensor,
+    positions: Tensor,
+    targets: Tensor,
+    temperature: float = 1.0,
+    entropy: Entropy = "none",
+) -> Tensor:
+    """Log-probability and entropy of ``targets`` under the hidden states at ``[rows, positions]``.
+
+    ``forward`` runs the model once; its output layer sees these hidden states only. ``rows``,
+    ``positions``, ``targets``: [N]. Returns [N, 2] in float32; the entropy is 0 when not asked for.
+    """
+
+    def statistics(head: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
+        return _in_chunks(head, hidden[rows, positions], targets, temperature, entropy)
+
+    with _output_layer_as(model, statistics):
+        values: Tensor = forward().logits
+    return values
+
+
+def _in_chunks(
+    head: Callable[[Tensor], Tensor],
+    hidden: Tensor,
+    targets: Tensor,
+    temperature: float,
+    entropy: Entropy,
+) -> Tensor:
+    """Log-probability and entropy of every target, [N, 2] in float32, a chunk of ``hidden`` [N, H]
+    at a time."""
+
+    def chunk_statistics(states: Tensor, chosen: Tensor) -> Tensor:
+        logits = head(states).float()  # (n, V)
+        if temperature != 1.0:
+            logits = logits / temperature
+        normalizer = logits.logsumexp(-1)
+        logprobs = logits.gather(-1, chosen.unsqueeze(-1)).squeeze(-1) - normalizer
+        entropies = torch.zeros_like(logprobs)
+        if entropy == "trained":
+            entropies = _entropy(logits, normalizer)
+        elif entropy == "measured":
+            with torch.no_grad():
+                entropies = _entropy(logits, normalizer)
+        return torch.stack([logprobs, entropies], dim=-1)
+
+    with torch.no_grad():
+        vocabulary = head(hidden[:1]).shape[-1]
+    size = max(1, CHUNK_ELEMENTS // vocabulary)
+    if len(targets) <= size:
+        return chunk_statistics(hidden, targets)
+    parts: list[Tensor] = []
+    for states, chosen in zip(torch.split(hidden, size), torch.split(targets, size), strict=True):
+        if torch.is_grad_enabled():
+            parts.append(checkpoint(chunk_statistics, states, chosen, use_reentrant=False))
+        else:
+            parts.append(chunk_statistics(states, chosen))
+    return torch.cat(parts)
+
+
+def _entropy(logits: Tensor, normalizer: Tensor) -> Tensor:
+    return normalizer - ((logits - normalizer.unsqueeze(-1)).exp() * logits).sum(-1)
+
+
+@contextmanager
+def _output_layer_as(
+    model: Any, function: Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]
+) -> Iterator[None]:
+    """Within the block the output layer returns ``function(its own forward, hidden states)``.
+
+    Raises ``NotImplementedError`` for models that change the logits after the output layer.
+    """
+    for name in ("final_logit_softcapping", "logits_scaling", "logit_scale"):
+        value = getattr(getattr(model, "config", None), name, None)
+        if value not in (None, 1, 1.0):
+            raise NotImplementedError(
+                f"{type(model).__name__} changes its logits after the output layer "
+                f"({name}={value}), which is not supported: use another model"
+            )
+    head = model.get_output_embeddings()
+    own, replaced = head.forward, "forward" in vars(head)
+    head.forward = lambda hidden: function(own, hidden)
+    try:
+        yield
+    finally:
+        del head.forward
+        if replaced:
+            head.forward = own
+
+
+def _placed(values: Tensor, rows: Tensor, columns: Tensor, shape: torch.Size) -> Tensor:
+    """[N] values at their places in a [B, T] tensor of zeros."""
+    return torch.zeros(shape, device=values.device).index_put((rows, columns), values)

@@ -1,0 +1,1 @@
+"""Ground floor: processes, files, progress, errors. Imports no other room."""

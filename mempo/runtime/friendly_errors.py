@@ -1,0 +1,49 @@
+"""Programs that end with a sentence where a person can put the cause right."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NoReturn
+
+from hydra.core.hydra_config import HydraConfig
+
+from mempo.runtime.errors import ConfigError, MempoError
+
+EXIT_USER_ERROR = 2
+"""Exit code for causes that the person can put right."""
+
+
+@contextmanager
+def friendly_errors() -> Iterator[None]:
+    """Ends the program with a short message and exit code 2 for errors a person can put right.
+
+    Works as a ``with`` block and as a decorator (``@friendly_errors()``, under ``@hydra.main``).
+    Everything but ``MempoError`` and ``ConfigError`` passes through with its traceback.
+    """
+    try:
+        yield
+    except (MempoError, ConfigError) as error:
+        end_with(str(error))
+
+
+def remove_unused_run_folder() -> None:
+    """Removes the run's folder when nothing but its configuration is in it: after a dry run or a
+    refused command. Does nothing outside of ``hydra.main``."""
+    if not HydraConfig.initialized():
+        return
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    if folder.is_dir() and {path.name for path in folder.iterdir()} <= {".hydra"}:
+        shutil.rmtree(folder)
+        with suppress(OSError):  # of the day's folder, when it holds other runs
+            folder.parent.rmdir()
+
+
+def end_with(message: str) -> NoReturn:
+    """Prints the message as an error and ends the program with ``EXIT_USER_ERROR``."""
+    print(f"error: {message}", file=sys.stderr, flush=True)
+    remove_unused_run_folder()
+    raise SystemExit(EXIT_USER_ERROR) from None

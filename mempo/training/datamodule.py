@@ -1,0 +1,323 @@
+"""Trajectories for every epoch, from an in-process engine (DESIGN: the way data flows).
+
+``train_dataloader`` is called by Lightning at the start of every epoch: it syncs the policy into
+the engine, collects the epoch's trajectories, and hands out a map-style data set of micro-batches
+over them. Advantages are written into the trajectories afterwards, by ``MemoryRewardCallback``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, cast
+
+import lightning as L
+from torch.utils.data import DataLoader, Dataset
+
+from mempo.agent.conversation import Conversation
+from mempo.agent.protocol import STOP_STRINGS
+from mempo.agent.rollout import Rollout
+from mempo.agent.shared_rollout import SharedRollout
+from mempo.agent.state_machine import AgentSettings
+from mempo.config import Config
+from mempo.data.tasks import TaskSets
+from mempo.engine.interface import Sampling
+from mempo.engine.shared import EngineGroup, SharedEngine, make_engine_group
+from mempo.engine.vllm_engine import Engine
+from mempo.learning.batches import (
+    Batch,
+    TrainingRow,
+    collate,
+    is_sharing_worth_it,
+    plan_micro_batches,
+)
+from mempo.learning.loss import aggregation_weights
+from mempo.learning.old_logprobs import trained_sequences
+from mempo.runtime.gather import gather_objects
+from mempo.runtime.phases import Phases
+from mempo.runtime.progress import progress_bar
+from mempo.runtime.seeds import derive_seed
+from mempo.training.collect_ahead import Ahead
+from mempo.trajectory import Task, Trajectory
+
+
+class EpochDataset(Dataset[Batch]):
+    """An epoch's micro-batches, laid out and collated when they are asked for, after scoring.
+
+    Args:
+        updates: the rows of each optimizer step.
+        counts: its number of micro-batches, the same on every rank.
+        budget: the tokens of a micro-batch (``plan_micro_batches``).
+        skip_zeros: leave out rows whose advantages are all 0, as those of constant groups, since
+            they add nothing to the gradient; of a step with no others the shortest stays, so that
+            the engine's mismatch is always measured. A step that needs fewer micro-batches than it
+            has begins with empty ones.
+        share_prompts: of each optimizer step, whether its micro-batches compute shared prompts
+            once.
+    """
+
+    def __init__(
+        self,
+        updates: Sequence[list[TrainingRow]],
+        counts: Sequence[int],
+        budget: int,
+        skip_zeros: bool,
+        share_prompts: Sequence[bool],
+    ) -> None:
+        self._updates = updates
+        self._counts = counts
+        self._budget = budget
+        self._skip_zeros = skip_zeros
+        self._share_prompts = share_prompts
+
+    def __len__(self) -> int:
+        return sum(self._counts)
+
+    def __getitem__(self, index: int) -> Batch:
+        return collate(*self._plan[index])
+
+    @cached_property
+    def _plan(self) -> list[tuple[list[TrainingRow], bool, bool]]:
+        """The arguments of ``collate`` for every micro-batch."""
+        plan: list[tuple[list[TrainingRow], bool, bool]] = []
+        for rows, count, share in zip(
+            self._updates, self._counts, self._share_prompts, strict=True
+        ):
+            trained = [row for row in rows if not self._skip_zeros or row.is_trained]
+            if rows and not trained:
+                trained = [min(rows, key=lambda row: len(row.sequence))]
+            batches = plan_micro_batches(trained, self._budget, share)
+            batches = [[] for _ in range(count - len(batches))] + batches
+            plan += [(batch, index == count - 1, share) for index, batch in enumerate(batches)]
+        return plan
+
+
+_NO_UPDATES = EpochDataset([], [], 1, skip_zeros=False, share_prompts=[])
+
+
+class RolloutDataModule(L.LightningDataModule):
+    """Owns the engine and the tasks of this rank.
+
+    Args:
+        config: the run's configuration.
+        model_folder: what the engine opens; its weights are replaced at the first sync.
+        tokenizer: the policy's tokenizer.
+        tasks: training and held-out tasks with their retrievers.
+
+    ``trajectories``, ``phases`` and ``staleness`` hold the current epoch; ``staleness`` says how
+    many epochs older than the policy the weights were that sampled: 1 with ``rollout.overlap``,
+    else 0. ``rollout`` is also what the evaluation uses.
+    """
+
+    def __init__(self, config: Config, model_folder: str, tokenizer: Any, tasks: TaskSets) -> None:
+        super().__init__()
+        self.config = config
+        self.tasks = tasks
+        self.conversation = Conversation(tokenizer, config.model.system_prompt)
+        self.trajectories: list[Trajectory] = []
+        self.phases = Phases()
+        self.staleness = 0
+        self._model_folder = model_folder
+        self._collected_epoch: int | None = None
+        self._next_epoch = 0
+        self._engine: Engine | None = None
+        self.engine_group = EngineGroup()
+        self._ahead: Ahead[list[Trajectory]] | None = None
+        self._updates = _NO_UPDATES
+
+    # Lightning's hooks
+
+    def setup(self, stage: str) -> None:
+        """Builds the engine, after Lightning's process group exists."""
+        if self._engine is None:
+            trainer, shared_by = self._trainer, self.config.engine.tensor_parallel
+            self.engine_group = make_engine_group(
+                trainer.global_rank, trainer.world_size, shared_by
+            )
+            self._engine = Engine(
+                self._model_folder,
+                self.config.engine,
+                self.config.model.dtype,
+                self.conversation.end_ids,
+                STOP_STRINGS,
+            )
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        """This epoch's micro-batches; collects once per epoch, however often it is called.
+
+        When a run is resumed, Lightning asks for the loader once before it has counted the
+        checkpoint's epoch as done: this module's own count, from the checkpoint, says which epoch
+        comes next.
+        """
+        epoch = max(self._trainer.current_epoch, self._next_epoch)
+        if epoch == self._trainer.max_epochs:  # a finished run, resumed
+            self._updates = _NO_UPDATES
+        elif self._collected_epoch != epoch:
+            self.phases.clear()
+            self._collect(epoch)
+            self._collected_epoch = epoch
+        return DataLoader(self._updates, batch_size=None, shuffle=False)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Checkpoints are written at epoch ends: the next epoch is the one after the collected."""
+        collected = -1 if self._collected_epoch is None else self._collected_epoch
+        return {"next_epoch": max(self._next_epoch, collected + 1)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._next_epoch = int(state_dict["next_epoch"])
+
+    def teardown(self, stage: str) -> None:
+        self.close()
+
+    def on_exception(self, exception: BaseException) -> None:
+        self.close()
+
+    # What it does
+
+    @property
+    def rollout(self) -> Rollout:
+        """The agent loop over this rank's engine, or over the one that it shares."""
+        if self._engine is None:
+            raise RuntimeError("the engine is not built yet: call setup first")
+        shared = self.engine_group.size > 1
+        return (SharedRollout if shared else Rollout).from_config(
+            self.config,
+            SharedEngine(self._engine, self.engine_group) if shared else self._engine,
+            self.conversation,
+            self.tasks.retrievers,
+        )
+
+    def sync_weights(self) -> None:
+        """Puts the policy's weights into the engine, which wakes it."""
+        assert self._engine is not None
+        with self.phases.measured("sync"):
+            self._engine.sync(cast(Any, self._trainer.lightning_module).weights())
+
+    def epoch_tasks(self, epoch: int) -> list[Task]:
+        """The tasks of an epoch over all ranks, no task twice: each pass over the data is shuffled
+        anew, and what does not fill an epoch waits for another pass."""
+        tasks, count = self.tasks.train, self.config.rollout.tasks_per_epoch
+        passes, offset = divmod(epoch, len(tasks) // count)
+        order = list(range(len(tasks)))
+        random.Random(derive_seed(self.config.seed, "tasks", passes)).shuffle(order)
+        return [tasks[index] for index in order[offset * count : (offset + 1) * count]]
+
+    def close(self) -> None:
+        """Releases the engine."""
+        if self._ahead is not None:
+            self._ahead.stop()
+            self._ahead = None
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+    @property
+    def _trainer(self) -> L.Trainer:
+        if self.trainer is None:
+            raise RuntimeError("the data module is not attached to a trainer")
+        return self.trainer
+
+    def _collect(self, epoch: int) -> None:
+        """This epoch's trajectories, and with ``rollout.overlap`` the start of the next one's."""
+        overlap = self.config.rollout.overlap
+        ahead, self._ahead = self._ahead, None
+        self.staleness = int(ahead is not None)
+        if ahead is not None:  # before the sync, which must not change weights under a rollout
+            with self.phases.measured("rollout"):
+                self.trajectories = ahead.result()
+        self.sync_weights()
+        if ahead is None:
+            with self.phases.measured("rollout"):
+                self.trajectories = self._roll_out(epoch, self.config.callbacks.progress_bars)
+        self._updates = self._plan_updates(epoch)
+        if overlap and epoch + 1 != self._trainer.max_epochs:
+            self._ahead = Ahead(
+                lambda stopped: self._roll_out(epoch + 1, progress_bars=False, stopped=stopped)
+            )
+        elif self.config.engine.sleep and self._engine is not None:
+            self._engine.sleep()
+
+    def _roll_out(
+        self,
+        epoch: int,
+        progress_bars: bool,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> list[Trajectory]:
+        """Rolls out this engine's share of the epoch's tasks; what this rank trains of it, a task's
+        whole group on one rank."""
+        group, settings = self.engine_group, self.config.rollout
+        own = self.epoch_tasks(epoch)[group.index :: group.count]
+        total = len(own) * settings.group_size
+        shown = progress_bars and self._trainer.global_rank == 0
+        with progress_bar(f"rollout {epoch}", total, enabled=shown) as bar:
+            collected = self.rollout.collect(
+                own,
+                settings.group_size,
+                training_settings(self.config),
+                Sampling(settings.temperature, settings.top_p, settings.top_k),
+                seed_parts=(self.config.seed, epoch, group.index),
+                epoch=epoch,
+                progress=lambda tick: bar.advance(tick.trajectories_done, tick.tokens),
+                stopped=stopped,
+            )
+        return group.own_part(group.from_leader(collected))
+
+    def _plan_updates(self, epoch: int) -> EpochDataset:
+        """Splits the trajectories into optimizer steps.
+
+        Every rank gets the same number of micro-batches, that of the rank that needs most.
+        """
+        settings, loss = self.config.optimizer, self.config.loss
+        order = list(self.trajectories)
+        random.Random(derive_seed(self.config.seed, "updates", epoch)).shuffle(order)
+        steps = settings.updates_per_epoch
+        updates = [self._rows(order[step::steps]) for step in range(steps)]
+        budget = settings.micro_batch_tokens
+        policy = cast(Any, self._trainer.lightning_module)
+        share = [policy.shares_prompts and is_sharing_worth_it(rows, budget) for rows in updates]
+        own = [
+            len(plan_micro_batches(rows, budget, shared))
+            for rows, shared in zip(updates, share, strict=True)
+        ]
+        return EpochDataset(
+            updates,
+            [max(*counts, 1) for counts in zip(*gather_objects(own), strict=True)],
+            budget,
+            skip_zeros=loss.kl_coefficient == 0 and loss.entropy_coefficient == 0,
+            share_prompts=share,
+        )
+
+    def _rows(self, trajectories: Sequence[Trajectory]) -> list[TrainingRow]:
+        """The sequences that hold policy tokens, weighted over the optimizer step of all ranks."""
+        tokens = [trajectory.policy_tokens for trajectory in trajectories]
+        everyone = gather_objects(tokens)
+        weights = aggregation_weights(
+            [count for rank_tokens in everyone for count in rank_tokens],
+            self.config.loss.aggregation,
+            equal_trajectories=self.config.rollout.context == "memory"
+            and not self.config.loss.weight_grows_with_rounds,
+        )
+        first = sum(len(part) for part in everyone[: self._trainer.global_rank])
+        own = weights[first : first + len(tokens)]
+        return [
+            TrainingRow(trajectory, sequence, weight)
+            for trajectory, weight in zip(trajectories, own, strict=True)
+            for sequence in trained_sequences([trajectory])
+        ]
+
+
+def training_settings(config: Config) -> AgentSettings:
+    """The agent's limits in training."""
+    rollout = config.rollout
+    return AgentSettings(
+        context=rollout.context,
+        max_rounds=rollout.max_rounds,
+        max_response_tokens=rollout.max_response_tokens,
+        max_round_tokens=rollout.max_round_tokens,
+        max_observation_tokens=rollout.max_observation_tokens,
+        prefill_memory=rollout.prefill_memory,
+        on_no_action=rollout.on_no_action,
+        newest=rollout.memory_context.newest,
+        keep_steps=rollout.memory_context.keep_steps,
+    )

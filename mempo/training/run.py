@@ -1,0 +1,273 @@
+"""The two stages of a run, the supervised start and reinforcement learning, as plain functions."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
+
+from callbacks.checkpoints import CheckpointsCallback
+from callbacks.epoch_line import EpochLineCallback
+from callbacks.health import HealthCallback
+from callbacks.held_out_evaluation import HeldOutEvaluationCallback
+from callbacks.memory_distributions import MemoryDistributionsCallback
+from callbacks.memory_reward import MemoryRewardCallback
+from callbacks.metrics_file import MetricsFileCallback
+from callbacks.mismatch_warning import MismatchWarningCallback
+from callbacks.sampled_trajectories import SampledTrajectoriesCallback
+from callbacks.saved_model import SavedModelCallback
+from callbacks.supervised_progress import SupervisedProgressCallback
+from callbacks.trajectories_file import TrajectoriesFileCallback
+from callbacks.update_progress import UpdateProgressCallback
+from mempo.agent.conversation import Conversation
+from mempo.agent.prompts import load_template
+from mempo.config import Config, RetrieverConfig, TrainerConfig
+from mempo.data.tasks import TaskSets, load_task_sets
+from mempo.demonstrations.encoding import TrainingText, encode_demonstration
+from mempo.demonstrations.start import start_folder, trained_settings
+from mempo.demonstrations.world import generate_demonstrations
+from mempo.models.loading import load_policy, load_tokenizer
+from mempo.models.lora import add_adapters
+from mempo.models.saving import save_policy, whole_weights
+from mempo.runtime.cache import cached_folder, cached_path
+from mempo.runtime.checkpoint_files import UNFINISHED, last_checkpoint
+from mempo.runtime.processes import end_with_parent, is_first_process
+from mempo.runtime.progress import progress_bar
+from mempo.training.checkpoint_io import AtomicCheckpointIO, check_fits
+from mempo.training.datamodule import RolloutDataModule
+from mempo.training.loggers import build_logger, finish_loggers
+from mempo.training.module import MemPOModule
+from mempo.training.supervised import SftDataModule, SftModule
+
+
+def train(config: Config) -> dict[str, float]:
+    """Runs the stages that the configuration asks for; returns the last epoch's metrics.
+
+    What the run leaves stands in ``config.run_dir``.
+    """
+    end_with_parent()
+    if config.resume == "auto" and (found := last_checkpoint(config.run_dir)) is not None:
+        _say(f"going on from {found}")
+        config = dataclasses.replace(config, ckpt_path=str(found), resume=None)
+    L.seed_everything(config.seed, workers=True, verbose=False)
+    tasks = load_task_sets(config)  # First: a fault in the data is told before minutes of training.
+    if config.model.source == "tiny" and config.data.format != "world":
+        _say(
+            f"model={config.model.name} learns its language from the generated world and can read "
+            f"nothing else: for data={config.data.format} take another model"
+        )
+    start = supervised_start(config) if config.sft.enabled else start_folder(config)
+    if config.stage == "sft":
+        return {}
+    return reinforce(config, start, tasks)
+
+
+def supervised_start(config: Config) -> str:
+    """The folder of the supervised start, from the cache or trained now."""
+    base = start_folder(config)
+    key = {
+        "base": base,
+        "sft": config.sft,
+        "model": trained_settings(config.model),
+        "world": config.data.world,
+        "objectives": config.data.objectives,
+        "retriever": _shown(config.retriever),
+        "scoring": [config.scoring.filler, config.scoring.answer_template],
+        "observation": config.rollout.max_observation_tokens,
+    }
+    path = cached_path(config.cache_dir, "sft", key)
+    if path.is_dir():
+        _say(f"supervised start: {path} (from the cache)")
+        return str(path)
+    _say(f"supervised start: not in the cache, training it now ({config.sft.steps} steps)")
+    _fine_tune(config, base, lambda write: cached_folder(config.cache_dir, "sft", key, write))
+    _say(f"supervised start: {path}")
+    return str(path)
+
+
+def _shown(retriever: RetrieverConfig) -> dict[str, int]:
+    """What shapes the observations in demonstrations: these settings, and no server or time."""
+    names = ("top_k", "title_weight", "passage_chars", "page_chars", "short_chars")
+    return {name: getattr(retriever, name) for name in names}
+
+
+def reinforce(
+    config: Config, start: str, tasks: TaskSets, more_callbacks: Sequence[Callback] = ()
+) -> dict[str, float]:
+    """The RL stage: rollouts, memory rewards, PPO updates, until ``trainer.max_epochs``.
+
+    ``more_callbacks`` come after the run's own.
+    """
+    tokenizer = load_tokenizer(start)
+    if tasks.skipped_rows:
+        _say(f"{tasks.skipped_rows} malformed rows were left out (data.skip_bad_rows)")
+    lora, reference = config.model.lora, None
+    policy = load_policy(start, config, frozen=lora is not None)
+    if lora is not None:
+        policy = add_adapters(policy, lora)
+    elif config.loss.kl_coefficient > 0:
+        reference = load_policy(start, config, frozen=True)
+    module = MemPOModule(policy, config, reference, start)
+    if config.ckpt_path is not None:
+        check_fits(config.ckpt_path, module.state_dict())
+    datamodule = RolloutDataModule(config, start, tokenizer, tasks)
+    trainer = L.Trainer(
+        **trainer_arguments(config),
+        max_epochs=config.trainer.max_epochs,
+        reload_dataloaders_every_n_epochs=1,
+        callbacks=[*_callbacks(config, tokenizer), *more_callbacks],
+        logger=build_logger(
+            config.logger,
+            config.run_dir,
+            dataclasses.asdict(config),
+            resumed=config.ckpt_path is not None,
+        )
+        or False,
+        default_root_dir=config.run_dir,
+    )
+    trainer.fit(module, datamodule=datamodule, ckpt_path=config.ckpt_path)
+    finish_loggers(trainer)
+    return module.epoch_metrics
+
+
+def _callbacks(config: Config, tokenizer: Any) -> list[Callback]:
+    """In the order in which Lightning calls them; the memory reward comes first."""
+    wanted: list[Callback] = [MemoryRewardCallback(config, tokenizer)]
+    if config.callbacks.progress_bars:
+        wanted.append(UpdateProgressCallback())
+    wanted += [
+        MetricsFileCallback(config.run_dir, config.logger.log_every_epochs),
+        TrajectoriesFileCallback(config.run_dir),
+        EpochLineCallback(),
+        MismatchWarningCallback(config),
+    ]
+    every = config.logger.log_every_epochs
+    if config.callbacks.health.enabled:
+        wanted.append(HealthCallback(config.callbacks.health, config.run_dir))
+    if config.callbacks.memory_distributions:
+        wanted.append(MemoryDistributionsCallback(every))
+    if config.callbacks.sampled_trajectories:
+        count = config.callbacks.sampled_trajectories
+        wanted.append(SampledTrajectoriesCallback(count, config.seed, every))
+    if config.evaluation.enabled:
+        wanted.append(HeldOutEvaluationCallback(config))
+    wanted += [
+        SavedModelCallback(Path(config.run_dir) / "model", tokenizer),
+        CheckpointsCallback(
+            config.run_dir, config.trainer.checkpoint_every, config.trainer.keep_last
+        ),
+    ]
+    return wanted
+
+
+def _fine_tune(config: Config, base: str, keep: Callable[[Callable[[Path], None]], Path]) -> None:
+    """Trains on demonstrations, on every process; the first one hands what writes the Hugging Face
+    folder to ``keep``, and the others wait until it is there."""
+    tokenizer = load_tokenizer(base)
+    texts = _demonstration_texts(config, tokenizer)
+    module = SftModule(load_policy(base, config), config.sft, config.model.dtype, base)
+    trainer = L.Trainer(
+        **trainer_arguments(config),
+        max_epochs=1,
+        callbacks=[SupervisedProgressCallback(config.sft.steps)],
+        logger=False,
+        enable_checkpointing=False,
+    )
+    trainer.fit(module, datamodule=SftDataModule(texts, config.sft))
+
+    weights = whole_weights(module.model, keep=trainer.is_global_zero)
+
+    def write(folder: Path) -> None:
+        save_policy(module.model, weights, folder, tokenizer)
+
+    if trainer.is_global_zero:
+        keep(write)
+    trainer.strategy.barrier()
+
+
+def _demonstration_texts(config: Config, tokenizer: Any) -> list[TrainingText]:
+    conversation = Conversation(tokenizer, config.model.system_prompt)
+    template = load_template(config.model.prompt_template)
+    count = min(config.sft.demonstrations, config.sft.steps * config.sft.batch_size)
+    with progress_bar("demonstrations", count) as bar:
+        return [
+            encode_demonstration(
+                demonstration, conversation, template, config.rollout.max_observation_tokens
+            )
+            for demonstration in generate_demonstrations(
+                config.sft,
+                config.data.world,
+                config.retriever,
+                config.data.objectives,
+                count,
+                config.sft.seed,
+                progress=lambda done: bar.advance(),
+                scoring=config.scoring,
+            )
+        ]
+
+
+def trainer_arguments(config: Config) -> dict[str, Any]:
+    settings = config.trainer
+    # Weights stay in float32 and bfloat16 is the precision of forward and backward passes, so that
+    # small updates are not lost; fsdp2 casts its gathered shards itself (``configure_model``).
+    sharded = settings.strategy == "fsdp2"
+    mixed = config.model.dtype == "bfloat16" and not sharded
+    return {
+        "precision": "bf16-mixed" if mixed else "32-true",
+        "accelerator": settings.accelerator,
+        "devices": settings.devices,
+        "num_nodes": settings.num_nodes,
+        "strategy": _strategy(settings),
+        "plugins": [] if sharded else [AtomicCheckpointIO()],
+        "use_distributed_sampler": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "log_every_n_steps": 1,
+    }
+
+
+def _strategy(config: TrainerConfig) -> Strategy | str:
+    if config.strategy == "ddp":
+        return DDPStrategy(process_group_backend=None)
+    if config.strategy == "fsdp2":
+        return _ShardedOverAllRanks(tensor_parallel_size=1)
+    return "auto"
+
+
+class _ShardedOverAllRanks(ModelParallelStrategy):
+    """``fully_shard`` over every process of every node; Lightning's own default is one process of
+    each node."""
+
+    def setup_environment(self) -> None:
+        self._data_parallel_size = self.num_nodes * self.num_processes
+        super().setup_environment()
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None
+    ) -> None:
+        """Every rank writes its shards into a folder that gets its name when all are done."""
+        target = Path(self.broadcast(str(filepath)))
+        unfinished = target.with_name(target.name + UNFINISHED)
+        if self.is_global_zero and unfinished.exists():
+            shutil.rmtree(unfinished)
+        self.barrier()
+        super().save_checkpoint(checkpoint, unfinished, storage_options)
+        self.barrier()
+        if self.is_global_zero:
+            if target.exists():
+                shutil.rmtree(target)
+            unfinished.rename(target)
+        self.barrier()
+
+
+def _say(line: str) -> None:
+    """One line to the terminal, from the first process only."""
+    if is_first_process():
+        print(line, flush=True)

@@ -1,0 +1,191 @@
+"""The supervised start: fine-tuning on generated demonstrations in the round protocol.
+
+Demonstrations come from worlds of their own, with lossy memories, so that reinforcement learning
+has something to teach. They show the model whole trajectories, single rounds after the memory
+context, and answers in the form in which they are scored.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import lightning as L
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from mempo.config import SftConfig
+from mempo.demonstrations.encoding import TrainingText
+from mempo.learning.batches import group_by_tokens
+from mempo.learning.logprobs import token_logprobs
+from mempo.models.sharded import shard_and_fill
+from mempo.runtime.seeds import derive_seed
+
+
+@dataclass(frozen=True)
+class SftBatch:
+    """One micro-batch, right-padded, [B, T]; ``step_tokens`` counts the trained tokens of the whole
+    optimizer step over all ranks, and ``last_of_step`` says that the optimizer steps after it."""
+
+    ids: Tensor
+    attention_mask: Tensor
+    trained: Tensor
+    step_tokens: int
+    last_of_step: bool
+
+    def to(self, device: torch.device) -> SftBatch:
+        """The same batch on another device."""
+        return SftBatch(
+            self.ids.to(device),
+            self.attention_mask.to(device),
+            self.trained.to(device),
+            self.step_tokens,
+            self.last_of_step,
+        )
+
+
+class SftDataset(Dataset[SftBatch]):
+    """The micro-batches of the whole stage, for one rank.
+
+    Each optimizer step draws ``batch_size`` texts and splits them, sorted by length, into
+    micro-batches under the token budget. All ranks draw the same texts and take every
+    ``world_size``-th micro-batch, so they have the same number.
+    """
+
+    def __init__(
+        self, texts: Sequence[TrainingText], config: SftConfig, rank: int, world_size: int
+    ) -> None:
+        self._texts = texts
+        self._plan: list[tuple[list[int], int, bool]] = []
+        for step in _draw_steps(texts, config):
+            tokens = sum(sum(texts[index].trained) for index in step)
+            longest_first = sorted(step, key=lambda index: -len(texts[index].ids))
+            batches = group_by_tokens(
+                longest_first, lambda index: len(texts[index].ids), config.micro_batch_tokens
+            )
+            batches += [[]] * (-len(batches) % world_size)
+            own = batches[rank::world_size]
+            self._plan += [
+                (batch, tokens, index == len(own) - 1) for index, batch in enumerate(own)
+            ]
+
+    def __len__(self) -> int:
+        return len(self._plan)
+
+    def __getitem__(self, index: int) -> SftBatch:
+        members, tokens, last = self._plan[index]
+        texts = [self._texts[member] for member in members]
+        width = max((len(text.ids) for text in texts), default=2)
+        ids = torch.zeros(max(len(texts), 1), width, dtype=torch.long)
+        attention = torch.zeros_like(ids)
+        trained = torch.zeros(ids.shape, dtype=torch.bool)
+        attention[:, 0] = 1
+        for row, text in enumerate(texts):
+            ids[row, : len(text.ids)] = torch.tensor(text.ids)
+            attention[row, : len(text.ids)] = 1
+            trained[row, : len(text.ids)] = torch.tensor(text.trained)
+        return SftBatch(ids, attention, trained, tokens, last)
+
+
+class SftModule(L.LightningModule):
+    """Next-token loss on the trained tokens, mean over the optimizer step, AdamW with warm-up and
+    cosine decay to a tenth."""
+
+    def __init__(
+        self, model: torch.nn.Module, config: SftConfig, dtype: str = "float32", start: str = ""
+    ) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.model = model
+        self.config = config
+        self.dtype_of_passes = dtype
+        self.start_folder = start
+        self._step_loss = 0.0
+
+    def configure_model(self) -> None:
+        """As ``MemPOModule.configure_model``."""
+        mesh = self.device_mesh
+        if mesh is None or getattr(self, "_sharded", False):
+            return
+        self._sharded = True
+        shard_and_fill(self.model, mesh, self.dtype_of_passes, self.start_folder, self.device)
+
+    def on_train_start(self) -> None:
+        # Models that transformers loads are in eval mode, which turns gradient checkpointing off.
+        self.model.train()
+
+    def training_step(self, batch: SftBatch, batch_idx: int) -> None:
+        logprobs = token_logprobs(
+            self.model, batch.ids, batch.attention_mask, batch.trained
+        ).logprobs
+        loss = -logprobs.sum() / batch.step_tokens * self.trainer.world_size
+        self.manual_backward(loss)
+        self._step_loss += float(loss.detach())
+        if not batch.last_of_step:
+            return
+        if not math.isfinite(self._step_loss):
+            raise FloatingPointError("the supervised loss is not finite: lower sft.learning_rate")
+        optimizer = cast(Any, self.optimizers())
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm)
+        optimizer.step()
+        optimizer.zero_grad()
+        cast(Any, self.lr_schedulers()).step()
+        self.log("sft/loss", self._step_loss, prog_bar=True, sync_dist=True)
+        self._step_loss = 0.0
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.AdamW(
+            self.model.parameters(),
+            lr=self.config.learning_rate,
+            weight_decay=self.config.weight_decay,
+            betas=(0.9, 0.98),
+        )
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, self._learning_rate_factor)
+        return {"optimizer": optimizer, "lr_scheduler": schedule}
+
+    def transfer_batch_to_device(
+        self, batch: SftBatch, device: torch.device, dataloader_idx: int
+    ) -> SftBatch:
+        return batch.to(device)
+
+    def _learning_rate_factor(self, step: int) -> float:
+        warmup = min(1.0, (step + 1) / max(self.config.warmup_steps, 1))
+        done = min(1.0, step / self.config.steps)
+        return warmup * (0.1 + 0.9 * 0.5 * (1.0 + math.cos(math.pi * done)))
+
+
+class SftDataModule(L.LightningDataModule):
+    """Serves ``SftDataset`` to each rank."""
+
+    def __init__(self, texts: Sequence[TrainingText], config: SftConfig) -> None:
+        super().__init__()
+        self._texts = texts
+        self._config = config
+
+    def train_dataloader(self) -> DataLoader[SftBatch]:
+        assert self.trainer is not None
+        dataset = SftDataset(
+            self._texts, self._config, self.trainer.global_rank, self.trainer.world_size
+        )
+        return DataLoader(dataset, batch_size=None, shuffle=False)
+
+
+def _draw_steps(texts: Sequence[TrainingText], config: SftConfig) -> list[list[int]]:
+    """The texts of each optimizer step; every pass over the texts is shuffled anew."""
+    if not texts:
+        raise ValueError("supervised fine-tuning needs texts: there is no demonstration")
+    steps: list[list[int]] = []
+    passes = 0
+    while len(steps) < config.steps:
+        order = list(range(len(texts)))
+        random.Random(derive_seed("sft", config.seed, passes)).shuffle(order)
+        steps += [
+            order[first : first + config.batch_size]
+            for first in range(0, len(order), config.batch_size)
+        ]
+        passes += 1
+    return steps[: config.steps]

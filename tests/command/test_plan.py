@@ -1,0 +1,231 @@
+"""The dry run: parameter counts against public totals, memory against hand-computed values."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from mempo.command.cli import compose
+from mempo.command.memory_estimate import (
+    GIB,
+    LOGIT_CHUNK_ELEMENTS,
+    count_parameters,
+    estimate_memory,
+)
+from mempo.command.plan import make_plan, planned_world_size, print_plan
+from mempo.config import ArchitectureConfig
+from mempo.learning.logprobs import CHUNK_ELEMENTS
+from mempo.runtime.errors import ConfigError
+
+PUBLIC_TOTALS = {
+    "smollm2_135m": 134_515_008,
+    "qwen2_5_0_5b": 494_032_768,
+    "qwen2_5_1_5b": 1_543_714_304,
+    "qwen2_5_7b": 7_615_616_512,
+    "qwen2_5_14b": 14_770_033_664,
+    "qwen2_5_32b": 32_763_876_352,
+    "qwen2_5_72b": 72_706_203_648,
+    "llama3_70b": 70_553_706_496,
+}
+
+
+@pytest.mark.parametrize(("model", "total"), PUBLIC_TOTALS.items())
+def test_parameter_totals(model: str, total: int) -> None:
+    architecture = compose("train", [f"model={model}"]).model.architecture
+    assert architecture is not None
+    assert count_parameters(architecture).total == total
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+def test_parameters_equal_those_of_a_built_model(tied: bool, bias: bool) -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+    architecture = ArchitectureConfig(
+        hidden_size=24,
+        intermediate_size=40,
+        num_hidden_layers=3,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        vocab_size=50,
+        tie_word_embeddings=tied,
+        attention_bias=bias,
+    )
+    sizes = dataclasses.asdict(architecture)
+    sizes.pop("attention_bias")
+    # Qwen2 has the three biases, Llama (without its own attention_bias) none.
+    model = (
+        Qwen2ForCausalLM(Qwen2Config(**sizes)) if bias else LlamaForCausalLM(LlamaConfig(**sizes))
+    )
+    assert count_parameters(architecture).total == sum(p.numel() for p in model.parameters())
+
+
+def test_memory_of_a_bfloat16_model_on_one_device() -> None:
+    config = compose("train", ["model=qwen2_5_0_5b", "model.gradient_checkpointing=false"])
+    assert config.model.architecture is not None
+    n = PUBLIC_TOTALS["qwen2_5_0_5b"]
+    memory = estimate_memory(config, config.model.architecture, 1)
+    assert memory.weights == memory.gradients == 4 * n
+    assert memory.lower_copies == 2 * n
+    assert memory.optimizer_states == 8 * n
+    assert memory.reference == memory.gathered == 0
+    assert memory.engine_weights == 2 * n
+    assert memory.engine == int(0.4 * 80 * GIB)
+    assert memory.activations == 24 * (8 * 896 + 2 * 128 + 4 * 4864) * 8192 * 2
+    assert memory.logits == 3 * 4 * 2**25
+    assert LOGIT_CHUNK_ELEMENTS == CHUNK_ELEMENTS
+    assert memory.total == memory.training + memory.engine
+
+
+def test_gradient_checkpointing_keeps_one_layer_and_every_input() -> None:
+    config = compose("train", ["model=qwen2_5_0_5b", "optimizer.micro_batch_tokens=100"])
+    assert config.model.architecture is not None
+    layer = 8 * 896 + 2 * 128 + 4 * 4864
+    memory = estimate_memory(config, config.model.architecture, 1)
+    assert memory.activations == (24 * 896 + layer) * 100 * 2
+    assert memory.logits == 3 * 4 * 151936 * 100
+
+
+def test_selective_checkpointing_keeps_matrix_products_and_attention() -> None:
+    """Queries, keys, values, attention, its projection, gate, up, down, and the layer's input."""
+    config = compose(
+        "train",
+        [
+            "model=qwen2_5_0_5b",
+            "optimizer.micro_batch_tokens=100",
+            "model.gradient_checkpointing=selective",
+        ],
+    )
+    assert config.model.architecture is not None
+    layer = 8 * 896 + 2 * 128 + 4 * 4864
+    kept = 896 + 896 + 128 + 128 + 896 + 896 + 4864 + 4864 + 896
+    memory = estimate_memory(config, config.model.architecture, 1)
+    assert memory.activations == (24 * kept + layer) * 100 * 2
+
+
+def test_float32_needs_no_copies_in_bfloat16() -> None:
+    config = compose("train", ["model=smollm2_135m"])
+    assert config.model.architecture is not None
+    memory = estimate_memory(config, config.model.architecture, 1)
+    assert memory.lower_copies == 0
+    assert memory.weights == 4 * PUBLIC_TOTALS["smollm2_135m"]
+
+
+def test_fsdp2_shards_states_and_ddp_does_not() -> None:
+    def states(trainer: str, devices: int) -> int:
+        config = compose("train", ["model=qwen2_5_7b", f"trainer={trainer}"])
+        assert config.model.architecture is not None
+        return estimate_memory(config, config.model.architecture, devices).states
+
+    assert states("ddp", 8) == states("ddp", 1) == states("fsdp2", 1)
+    assert states("fsdp2", 8) == pytest.approx(states("ddp", 1) / 8, rel=1e-6)
+
+
+def test_kl_term_holds_a_reference() -> None:
+    config = compose("train", ["model=qwen2_5_0_5b", "algorithm=mempo_paper"])
+    assert config.model.architecture is not None
+    memory = estimate_memory(config, config.model.architecture, 1)
+    assert memory.reference == 2 * PUBLIC_TOTALS["qwen2_5_0_5b"]
+
+
+def test_tokens_and_rows_are_upper_bounds_per_epoch() -> None:
+    settings = ["rollout.tasks_per_epoch=4", "rollout.group_size=16", "rollout.max_rounds=8"]
+    plan = make_plan(compose("train", [*settings, "rollout.max_response_tokens=4096"]), 1)
+    assert plan.trajectories == 64
+    assert plan.response_tokens == 262_144
+    assert plan.scored_rounds == 64 * 7
+    assert plan.scoring_rows == 2 * 64 * 7
+
+
+def test_no_rows_without_scoring() -> None:
+    config = compose("train", ["algorithm=grpo", "scoring.enabled=false"])
+    assert make_plan(config, 1).scoring_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("overrides", "gpus", "expected"),
+    [
+        (["trainer=fsdp2"], 0, (8, True)),
+        (["trainer=fsdp2"], 4, (4, False)),
+        (["trainer=fsdp2", "trainer.num_nodes=2"], 0, (16, True)),
+        (["trainer=fsdp2", "trainer.devices=2"], 0, (2, False)),
+        (["trainer=default"], 0, (1, False)),
+        (["trainer=ddp", "trainer.accelerator=cpu"], 0, (1, False)),
+    ],
+)
+def test_planned_world_size(overrides: list[str], gpus: int, expected: tuple[int, bool]) -> None:
+    assert planned_world_size(compose("train", overrides), gpus) == expected
+
+
+@pytest.mark.parametrize(
+    ("overrides", "devices", "fits", "words"),
+    [
+        (["model=tiny"], 1, True, ["Fits an 80 GiB card"]),
+        (["model=qwen2_5_7b", "trainer=fsdp2"], 8, True, ["Fits an 80 GiB card"]),
+        (["model=qwen2_5_7b", "trainer=ddp"], 8, False, ["trainer=fsdp2"]),
+        (["model=qwen2_5_32b", "trainer=fsdp2"], 32, False, ["engine.tensor_parallel", "to 4"]),
+        (
+            ["model=qwen2_5_72b", "trainer=fsdp2", "engine.tensor_parallel=8"],
+            8,
+            False,
+            ["Use at least", "trainer.num_nodes"],
+        ),
+        (
+            ["model=qwen2_5_7b", "trainer=fsdp2", "model.gradient_checkpointing=false"],
+            8,
+            False,
+            ["model.gradient_checkpointing=true"],
+        ),
+        (
+            ["model=qwen2_5_7b", "trainer=fsdp2", "optimizer.micro_batch_tokens=200000"],
+            8,
+            False,
+            ["Lower optimizer.micro_batch_tokens"],
+        ),
+        (["model=tiny", "trainer=cpu"], 1, True, ["main memory"]),
+    ],
+)
+def test_advice(overrides: list[str], devices: int, fits: bool, words: list[str]) -> None:
+    plan = make_plan(compose("train", overrides), devices)
+    assert plan.fits is fits
+    for word in words:
+        assert word in plan.advice
+
+
+def test_advised_number_of_devices_fits() -> None:
+    overrides = ["model=qwen2_5_72b", "trainer=fsdp2", "engine.tensor_parallel=8"]
+    config = compose("train", overrides)
+    advice = make_plan(config, 8).advice
+    needed = int(advice.split("Use at least ")[1].split()[0])
+    assert make_plan(config, needed).fits
+    assert not make_plan(config, needed - 1).fits
+
+
+def test_model_without_sizes_is_told() -> None:
+    config = compose("train", ["model=pretrained", "model.path=some/folder"])
+    with pytest.raises(ConfigError, match=r"model\.architecture is null"):
+        make_plan(config, 1)
+
+
+def test_printed_plan_says_what_it_assumes(tmp_path: Path) -> None:
+    config = compose("train", ["model=qwen2_5_7b", "trainer=fsdp2"])
+    with (tmp_path / "plan.txt").open("w") as file:
+        print_plan(make_plan(config, *planned_world_size(config, 0)), Console(file=file, width=100))
+    text = (tmp_path / "plan.txt").read_text()
+    for words in ("assuming 8 GPUs", "7,615,616,512", "rows scored", "Fits an 80 GiB card"):
+        assert words in text
+
+
+def test_plan_needs_no_torch() -> None:
+    program = (
+        "import sys; from mempo.command.cli import compose; "
+        "from mempo.command.plan import make_plan; "
+        "make_plan(compose('train'), 1); assert 'torch' not in sys.modules"
+    )
+    root = Path(__file__).resolve().parents[2]
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=root)

@@ -1,0 +1,65 @@
+"""What is refused before any work is done."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+
+from mempo.command.cli import compose
+from mempo.command.preflight import check_accelerator, check_run_folder
+from mempo.demonstrations.start import trained_settings
+from mempo.runtime.errors import ConfigError
+from mempo.training.checkpoint_io import check_fits
+
+
+def test_a_new_run_does_not_write_over_another(tmp_path: Path) -> None:
+    def config(*overrides: str):
+        return compose("train", [*overrides], run_dir=str(tmp_path))
+
+    check_run_folder(config())
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    with pytest.raises(ConfigError, match=r"run_dir=.* holds a run .*resume=auto"):
+        check_run_folder(config())
+    check_run_folder(config("resume=auto"))
+    check_run_folder(config("ckpt_path=epoch-00001.ckpt"))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_named() -> None:
+    check_accelerator(compose("train", ["trainer=cpu"]))
+    with pytest.raises(ConfigError, match=r"trainer.accelerator=gpu, but torch finds no GPU"):
+        check_accelerator(compose("train", ["trainer=gpu"]))
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "epoch-00001.ckpt"
+    torch.save({"state_dict": {"model.a": torch.zeros(2, 3), "model.b": torch.zeros(4)}}, path)
+    check_fits(path, {"model.a": torch.ones(2, 3), "model.b": torch.ones(4)})
+    with pytest.raises(ConfigError, match=r"another model: 1 weights .* such as model\.b"):
+        check_fits(path, {"model.a": torch.ones(2, 3), "model.b": torch.ones(5)})
+    with pytest.raises(ConfigError, match=r"another model: 2 weights .* such as model\.b"):
+        check_fits(path, {"model.a": torch.ones(2, 3), "model.c": torch.ones(4)})
+    (tmp_path / "README.md").write_text("no checkpoint")
+    with pytest.raises(ConfigError, match=r"README\.md is not a checkpoint"):
+        check_fits(tmp_path / "README.md", {})
+    torch.save([1], path)
+    with pytest.raises(ConfigError, match="is not a checkpoint"):
+        check_fits(path, {})
+    check_fits(tmp_path, {})  # a sharded one
+
+
+def test_recomputation_and_adapters_keep_the_supervised_start() -> None:
+    plain = compose("train", [])
+    for overrides in (
+        ["model.gradient_checkpointing=selective"],
+        ["model.attention=eager"],
+        ["lora=default"],
+    ):
+        changed = compose("train", overrides)
+        assert changed.model != plain.model
+        assert trained_settings(changed.model) == trained_settings(plain.model)
+    wider = dataclasses.replace(plain.model, dtype="bfloat16")
+    assert trained_settings(wider) != trained_settings(plain.model)

@@ -1,0 +1,164 @@
+"""Local question files, the held-out split, several objectives (specification section 11)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mempo.data.compose import compose_objectives
+from mempo.data.formats.local import DataError, load_local_tasks, split_heldout
+from mempo.runtime.errors import MempoError
+from mempo.trajectory import Objective, Task
+
+
+def write(tmp_path, *lines: str | bytes):
+    path = tmp_path / "questions.jsonl"
+    path.write_bytes(
+        b"".join((line if isinstance(line, bytes) else line.encode()) + b"\n" for line in lines)
+    )
+    return path
+
+
+def tasks(count: int, corpus: str = "local") -> list[Task]:
+    return [
+        Task(f"r{i}", (Objective(f"Q{i}?", (f"A{i}", f"B{i}")),), "local", corpus)
+        for i in range(count)
+    ]
+
+
+def test_rows_become_tasks(tmp_path):
+    path = write(
+        tmp_path,
+        json.dumps({"question": " Where? ", "answer": " Tolm "}),
+        json.dumps({"id": "x", "question": "Who?", "answer": ["Ann", "Anna", "Ann"], "more": 1}),
+        json.dumps({"id": 7, "question": "Größe?", "answer": ["ü"]}, ensure_ascii=False),
+    )
+    loaded, skipped = load_local_tasks(path, "mine")
+    assert skipped == 0
+    assert loaded == [
+        Task("questions-1", (Objective("Where?", ("Tolm",)),), "local", "mine"),
+        Task("x", (Objective("Who?", ("Ann", "Anna")),), "local", "mine"),
+        Task("7", (Objective("Größe?", ("ü",)),), "local", "mine"),
+    ]
+
+
+GOOD = '{"id": "a", "question": "Q?", "answer": "A"}'
+BAD_LINES = [
+    ("{'question': 'Q'}", "not JSON"),
+    ("", "line is blank"),
+    ("3", "no JSON object"),
+    (b"\xc3(", "not UTF-8"),
+    ('{"answer": "A"}', 'field "question" is missing'),
+    ('{"question": null, "answer": "A"}', 'field "question" is missing'),
+    ('{"question": "  ", "answer": "A"}', 'field "question" is blank'),
+    ('{"question": ["Q"], "answer": "A"}', 'field "question" must be a text'),
+    ('{"question": "Q?"}', 'field "answer" is missing'),
+    ('{"question": "Q?", "answer": null}', 'field "answer" is missing'),
+    ('{"question": "Q?", "answer": []}', "empty list"),
+    ('{"question": "Q?", "answer": ""}', "blank answer"),
+    ('{"question": "Q?", "answer": ["A", " "]}', "blank answer"),
+    ('{"question": "Q?", "answer": 1873}', "must be a text or a list of texts, it holds 1873"),
+    ('{"question": "Q?", "answer": [true]}', "it holds True"),
+    ('{"question": "Q?", "answer": {"a": 1}}', "must be a text or a list of texts"),
+    ('{"id": {}, "question": "Q?", "answer": "A"}', 'field "id" must be'),
+    ('{"id": "a", "question": "R?", "answer": "B"}', 'id "a" stands already on line 1'),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), BAD_LINES)
+def test_a_bad_row_is_named_with_file_and_line(tmp_path, line, message):
+    path = write(tmp_path, GOOD, line, '{"question": "last", "answer": "L"}')
+    with pytest.raises(DataError, match=message) as caught:
+        load_local_tasks(path)
+    assert str(caught.value).startswith(f"{path}:2: ")
+    assert isinstance(caught.value, (ValueError, MempoError))
+    loaded, skipped = load_local_tasks(path, skip_bad_rows=True)
+    assert ([task.question for task in loaded], skipped) == (["Q?", "last"], 1)
+
+
+def test_a_generated_id_does_not_hide_a_given_one(tmp_path):
+    path = write(
+        tmp_path,
+        '{"id": "questions-2", "question": "Q?", "answer": "A"}',
+        '{"question": "R?", "answer": "B"}',
+    )
+    with pytest.raises(DataError, match="stands already on line 1"):
+        load_local_tasks(path)
+
+
+def test_files_without_rows(tmp_path):
+    with pytest.raises(DataError, match="cannot be read"):
+        load_local_tasks(tmp_path / "missing.jsonl")
+    for skip in (False, True):
+        with pytest.raises(DataError, match="the file is empty"):
+            load_local_tasks(write(tmp_path), skip_bad_rows=skip)
+    with pytest.raises(DataError, match="none of its 2 rows can be used"):
+        load_local_tasks(write(tmp_path, "a", "b"), skip_bad_rows=True)
+
+
+def test_the_heldout_split_is_complete_stable_and_disjoint():
+    rows = tasks(20)
+    train, heldout = split_heldout(rows, 0.25, 0)
+    assert len(heldout) == 5
+    assert sorted([*train, *heldout], key=rows.index) == rows
+    assert (train, heldout) == (
+        sorted(train, key=rows.index),
+        sorted(heldout, key=rows.index),
+    )
+    assert split_heldout(rows, 0.25, 0) == (train, heldout)
+    assert split_heldout(rows, 0.25, 1) != (train, heldout)
+
+
+def test_the_same_question_never_stands_on_both_sides():
+    rows = [
+        Task(f"{i}", (Objective(f"Who  IS {i // 2}?" if i % 2 else f"who is {i // 2}?", ("A",)),))
+        for i in range(20)
+    ]
+    train, heldout = split_heldout(rows, 0.3, 0)
+    assert len(heldout) == 6
+    assert not {int(task.id) // 2 for task in train} & {int(task.id) // 2 for task in heldout}
+
+
+@pytest.mark.parametrize("fraction", [0.01, 0.99])
+def test_both_sides_have_a_task(fraction):
+    train, heldout = split_heldout(tasks(3), fraction, 0)
+    assert train
+    assert heldout
+    with pytest.raises(DataError, match=r"data\.heldout_questions"):
+        split_heldout(tasks(1), fraction, 0)
+
+
+def test_composed_tasks_use_each_row_once():
+    rows = tasks(11)
+    composed = compose_objectives(rows, 3, 0)
+    used = [name for task in composed for name in task.metadata["rows"]]
+    assert len(composed) == 3
+    assert len(set(used)) == 9
+    assert set(used) < {row.id for row in rows}
+    by_id = {row.id: row for row in rows}
+    for task in composed:
+        assert task.objectives == tuple(by_id[r].objectives[0] for r in task.metadata["rows"])
+        assert task.metadata["rows_dropped"] == 2
+        assert task.corpus == "local"
+    assert len({task.id for task in composed}) == 3
+    assert compose_objectives(rows, 3, 0) == composed
+    assert compose_objectives(rows, 3, 1) != composed
+
+
+def test_one_objective_keeps_ids_and_order():
+    rows = tasks(4)
+    composed = compose_objectives(rows, 1, 0)
+    assert [task.id for task in composed] == [row.id for row in rows]
+    assert [task.metadata["rows"] for task in composed] == [[row.id] for row in rows]
+
+
+def test_what_cannot_be_composed():
+    with pytest.raises(DataError, match=r"data\.objectives=4 needs at least 4 questions"):
+        compose_objectives(tasks(3), 4, 0)
+    with pytest.raises(ValueError, match="exactly one objective"):
+        compose_objectives(compose_objectives(tasks(4), 2, 0), 2, 0)
+    with pytest.raises(ValueError, match="different corpora"):
+        compose_objectives([*tasks(2), *tasks(2, "other")], 2, 0)
+    with pytest.raises(ValueError, match="n=0"):
+        compose_objectives(tasks(2), 0, 0)

@@ -1,0 +1,178 @@
+"""The real vLLM engine against the trainer's own log-probabilities (specification section 10)."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import llvmlite.binding  # noqa: F401 - as with the bm25s retriever, which engines must bear
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from mempo.config import ArchitectureConfig, EngineConfig
+from mempo.engine.interface import Sampling
+from mempo.engine.vllm_engine import Engine, EngineError
+from mempo.models.tiny import build_tiny_model, train_tokenizer
+from mempo.runtime.seeds import derive_seed
+from tests.support.engine_truth import assert_engine_agrees, generate
+
+TEXTS = [
+    "<think>I need the founder.</think><search>founder of Amber Works</search>",
+    "<mem>Amber Works founder Anna Bel.</mem><think>b</think><answer>\nAnna Bel\n</answer>",
+] * 20
+ARCHITECTURE = ArchitectureConfig(
+    hidden_size=64,
+    intermediate_size=96,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    vocab_size=400,
+    max_position_embeddings=256,
+)
+pytestmark = pytest.mark.slow
+
+
+RANDOM_STATES: dict[str, list[object]] = {}
+"""Before and after the engine was built."""
+
+
+def random_states() -> list[object]:
+    numpy_state = np.random.get_state()
+    return [
+        random.getstate(),
+        list(map(str, numpy_state)),
+        torch.get_rng_state().tolist(),
+    ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model")
+    tokenizer = train_tokenizer(TEXTS, ARCHITECTURE.vocab_size)
+    build_tiny_model(ARCHITECTURE, tokenizer, seed=1).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    # NeMo-RL 3497: what a folder's generation_config asks for must not reach the sampler.
+    (path / "generation_config.json").write_text(
+        json.dumps({"repetition_penalty": 1.7, "temperature": 0.3, "top_k": 3, "top_p": 0.5})
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def engine(folder: Path) -> Iterator[Engine]:
+    RANDOM_STATES["before"] = random_states()
+    built = Engine(str(folder), EngineConfig(max_num_seqs=8))
+    RANDOM_STATES["after"] = random_states()
+    yield built
+    built.close()
+    built.close()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_nemo_rl_3497_skyrl_2246_engine_equals_trainer_before_and_after_a_sync(
+    engine: Engine, folder: Path, temperature: float
+) -> None:
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    engine.sync((name, value.detach()) for name, value in model.named_parameters())
+    assert_engine_agrees(engine, model, temperature)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.05)
+    # The prompts' prefixes are cached from the old weights.
+    engine.sync((name, value.detach()) for name, value in model.named_parameters())
+    assert_engine_agrees(engine, model, temperature)
+
+
+def test_tied_output_layer_follows_the_embedding(engine: Engine, folder: Path) -> None:
+    """A sync that changes only the embedding changes what is sampled."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.no_grad():
+        model.get_input_embeddings().weight.mul_(3.0)
+    engine.sync((name, value.detach()) for name, value in model.named_parameters())
+    assert_engine_agrees(engine, model, 1.0)
+
+
+def test_vllm_11953_building_an_engine_leaves_random_states_alone(engine: Engine) -> None:
+    assert RANDOM_STATES["before"] == RANDOM_STATES["after"]
+
+
+def test_verl_5179_two_ranks_sample_different_texts(engine: Engine) -> None:
+    """One prompt, the seeds that the rollout derives for two ranks."""
+    texts = []
+    for rank in (0, 1):
+        seed = derive_seed(0, 0, rank, "task", 0, 1)
+        engine.submit(str(rank), list(range(10, 40)), 30, seed, Sampling())
+        while engine.has_unfinished():
+            texts += [generation.ids for generation in engine.step()]
+    assert texts[0] != texts[1]
+
+
+def test_vllm_29341_no_wake_without_weights(
+    engine: Engine, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no way to wake the engine but a sync, and nothing is sampled before it."""
+    public = {name for name in dir(Engine) if not name.startswith("_")}
+    assert public == {"submit", "step", "has_unfinished", "abort_all", "sync", "sleep", "close"}
+    order: list[str] = []
+    rpc = engine._llm.collective_rpc
+    monkeypatch.setattr(engine._llm, "wake_up", lambda: order.append("wake"))
+    monkeypatch.setattr(
+        engine._llm,
+        "collective_rpc",
+        lambda method, **arguments: (order.append(method), rpc(method, **arguments))[1],
+    )
+    monkeypatch.setattr(engine, "_asleep", True)  # as after sleep() on a GPU
+    with pytest.raises(EngineError, match="asleep: sync the weights"):
+        engine.submit("early", [20] * 10, 5, 0, Sampling())
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    engine.sync((name, value.detach()) for name, value in model.named_parameters())
+    assert order == ["wake", "reload_weights"]
+    assert len(generate(engine, [[20] * 10], Sampling())) == 1
+
+
+def test_seeds_decide_what_is_sampled(engine: Engine) -> None:
+    prompts = [list(range(10, 40))] * 3
+    first = [g.ids for g in generate(engine, prompts, Sampling(), seed=5)]
+    again = [g.ids for g in generate(engine, prompts, Sampling(), seed=5)]
+    assert first == again
+    assert first[0] != first[1]
+    assert first[1:] == [g.ids for g in generate(engine, prompts[:2], Sampling(), seed=6)]
+
+
+def test_vllm_12284_failed_cache_reset_stops(
+    engine: Engine, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    weights = [(name, value.detach()) for name, value in model.named_parameters()]
+    monkeypatch.setattr(engine._llm, "reset_prefix_cache", lambda: False)
+    with pytest.raises(EngineError, match="did not reset its prefix cache"):
+        engine.sync(weights)
+
+
+def test_verl_4703_prime_rl_1938_requests_beyond_the_context(engine: Engine) -> None:
+    limit = engine.max_model_len
+    assert limit == ARCHITECTURE.max_position_embeddings
+    for length, tokens in ((limit - 96, 96), (limit - 4, 4)):
+        (generation,) = generate(engine, [[20] * length], Sampling(), tokens)
+        assert 1 <= len(generation.ids) <= tokens
+    for length in (limit, limit + 4):
+        with pytest.raises(EngineError, match="does not fit"):
+            engine.submit("long", [20] * length, 1, 0, Sampling())
+
+
+def test_sync_is_refused_while_requests_run(engine: Engine) -> None:
+    engine.submit("running", [20] * 10, 5, 0, Sampling())
+    with pytest.raises(EngineError, match="while requests are running"):
+        engine.sync([])
+    engine.abort_all()
+    assert not engine.has_unfinished()
+
+
+def test_missing_model_names_the_folder(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="cannot start"):
+        Engine(str(tmp_path), EngineConfig(max_model_len=64))

@@ -1,0 +1,78 @@
+"""Sharded models start without a whole copy in any process (around the method)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+from mempo.models.sharded import can_start_empty
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def save_model(folder: Path, *, tied: bool) -> torch.nn.Module:
+    torch.manual_seed(0)
+    model = Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=40,
+            hidden_size=16,
+            intermediate_size=24,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            tie_word_embeddings=tied,
+        )
+    )
+    # Two files with an index, as large models come.
+    model.save_pretrained(folder, max_shard_size="8KB")
+    return model.eval()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lora", ["whole", "lora"])
+def test_two_processes_of_torchrun_read_the_weights_of_a_sharded_model(
+    tmp_path: Path, lora: str
+) -> None:
+    folder = tmp_path / "model"
+    model = save_model(folder, tied=False)
+    assert (folder / "model.safetensors.index.json").is_file()
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+            *("--nproc-per-node", "2", str(ROOT / "tests" / "programs" / "sharded_loading_run.py")),
+            *(str(folder), str(tmp_path), lora),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    saved = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1)]
+    expected = model(input_ids=torch.arange(12).reshape(2, 6)).logits
+    for part in saved:
+        # Adapters start without effect: their B is zero.
+        torch.testing.assert_close(part["logits"], expected, atol=1e-6, rtol=0)
+    weights = saved[1]["weights"]
+    assert weights.keys() == dict(model.named_parameters()).keys()
+    for name, parameter in model.named_parameters():
+        assert torch.equal(weights[name], parameter), name
+    count = len(list(model.named_parameters()))
+    # Seven linear layers a block, two blocks, A and B of each; without adapters, everything.
+    assert len(saved[0]["trained"]) == (2 * 7 * 2 if lora == "lora" else count)
+
+
+def test_models_with_tied_embeddings_are_loaded_whole(tmp_path: Path) -> None:
+    save_model(tmp_path / "tied", tied=True)
+    save_model(tmp_path / "untied", tied=False)
+    assert not can_start_empty(str(tmp_path / "tied"))
+    assert can_start_empty(str(tmp_path / "untied"))
+    AutoModelForCausalLM.from_pretrained(tmp_path / "untied").save_pretrained(tmp_path / "again")
+    for file in (tmp_path / "again").glob("*.safetensors"):
+        file.rename(file.with_suffix(".bin"))
+    assert not can_start_empty(str(tmp_path / "again"))

@@ -1,0 +1,107 @@
+"""Takes three optimizer steps on given trajectories on two CPU processes, an epoch each.
+
+Saves the first step's gradient, the norms of all and the weights after the last. Run by
+test_gradient_truth.py as ``gradient_run.py FOLDER STRATEGY VARIANT``. The trajectories are those of
+that test; the first process gets seven of them and the second five.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import lightning as L
+import torch
+from torch.utils.data import DataLoader
+
+from mempo.command.cli import compose
+from mempo.config import Config
+from mempo.learning.batches import Batch
+from mempo.runtime.quiet import quiet_libraries
+from mempo.training.module import MemPOModule
+from mempo.trajectory import Trajectory
+from tests.learning.test_gradient_truth import (
+    STEPS,
+    VARIANTS,
+    epoch_dataset,
+    make_case,
+    plan_counts,
+    weighted_rows,
+)
+
+BUDGET = 40
+FIRST = 7
+
+
+class GivenTrajectories(L.LightningDataModule):
+    def __init__(self, trajectories: list[Trajectory], config: Config) -> None:
+        super().__init__()
+        self.rows = weighted_rows(trajectories, config)
+        self.parts = [set(map(id, trajectories[:FIRST])), set(map(id, trajectories[FIRST:]))]
+        self.config = config
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        parts = [[r for r in self.rows if id(r.trajectory) in part] for part in self.parts]
+        assert self.trainer is not None
+        share = self.trainer.lightning_module.shares_prompts
+        count = max(plan_counts(part, BUDGET, share) for part in parts)
+        rows = parts[self.trainer.global_rank]
+        return DataLoader(epoch_dataset(rows, count, BUDGET, self.config, share), batch_size=None)
+
+
+class SavedGradient(MemPOModule):
+    folder: Path
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.norms: list[float] = []
+
+    def _step(self) -> None:
+        if not self.norms:
+            gradient = {name: whole(p.grad) for name, p in self.model.named_parameters()}
+            torch.save(gradient, self.folder / f"gradient-{self.global_rank}.pt")
+        super()._step()
+        self.norms += self._grad_norms[-1:]
+
+    def on_train_end(self) -> None:
+        weights = {name: whole(p.detach()) for name, p in self.model.named_parameters()}
+        after = {"norms": self.norms, "weights": weights}
+        torch.save(after, self.folder / f"after-{self.global_rank}.pt")
+
+
+def whole(value: Any) -> Any:
+    return value.full_tensor() if hasattr(value, "full_tensor") else value
+
+
+def main(folder: str, strategy: str, variant: str) -> None:
+    from mempo.training.run import trainer_arguments
+
+    quiet_libraries()
+    config = compose(
+        "train",
+        [
+            *VARIANTS[variant],
+            f"trainer={strategy}",
+            "trainer.accelerator=cpu",
+            "trainer.devices=2",
+        ],
+    )
+    model, reference, groups = make_case(config)
+    module = SavedGradient(model, config, reference if config.loss.kl_coefficient > 0 else None)
+    module.folder = Path(folder)
+    trainer = L.Trainer(
+        **trainer_arguments(config),
+        max_epochs=STEPS,
+        reload_dataloaders_every_n_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+    )
+    data = GivenTrajectories([member for group in groups for member in group], config)
+    trainer.fit(module, datamodule=data)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,184 @@
+"""Epoch metrics against values worked out by hand, on one process and merged over two."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from mempo.records.epoch_metrics import EpochMetrics, MetricSums, collect, epoch_metrics
+from mempo.trajectory import Ending, Trajectory
+from tests.support.handmade import make_round, make_trajectory
+
+
+def four_trajectories() -> list[Trajectory]:
+    """Two tasks of two samples: t1's rewards are 1 and 0, t2's are both 0."""
+    trajectories = _four_trajectories()
+    scored = [one for trajectory in trajectories for one in trajectory.scored_rounds()]
+    for one, kept_mem, kept_full in zip(scored, (0.5, 1.0, 0.0), (1.0, 0.0, None), strict=True):
+        one.kept_mem, one.kept_full = kept_mem, kept_full
+    return trajectories
+
+
+def _four_trajectories() -> list[Trajectory]:
+    return [
+        make_trajectory(
+            "t1",
+            0,
+            rounds=(
+                make_round(1, 4),
+                make_round(2, 6, p_mem=0.5, p_full=0.25, advantage=1.0),
+                make_round(3, 2, p_mem=0.75, p_full=0.5, advantage=-1.0),
+            ),
+            tokens=100,
+            tool_calls=2,
+        ),
+        make_trajectory(
+            "t1",
+            1,
+            reward=0.0,
+            exact_match=0.5,
+            rounds=(make_round(1), make_round(2)),
+            ending=Ending.MAX_ROUNDS,
+            tokens=300,
+        ),
+        make_trajectory("t2", 0, reward=0.0, exact_match=0.0, rounds=(make_round(1),), tokens=40),
+        make_trajectory(
+            "t2",
+            1,
+            reward=0.0,
+            exact_match=0.0,
+            rounds=(make_round(1), make_round(2, 4, p_mem=0.25, p_full=0.5, advantage=0.5)),
+            ending=Ending.NO_ACTION,
+            tokens=60,
+        ),
+    ]
+
+
+EXPECTED = {
+    "reward/mean": 0.25,
+    "reward/exact_match": 0.375,
+    "reward/f1": 0.375,
+    "reward/format_valid": 0.25,
+    "rollout/trajectories": 4.0,
+    "rollout/rounds_mean": 2.0,
+    "ending/answered": 0.5,
+    "ending/max_rounds": 0.25,
+    "ending/no_action": 0.25,
+    "ending/response_budget": 0.0,
+    "ending/context_budget": 0.0,
+    "tokens/total_mean": 125.0,
+    "tokens/peak_mean": 62.5,
+    "tokens/policy_mean": 2.0,
+    "tools/calls": 5.0,
+    "tools/failures": 4.0,
+    "tools/errors": 0.0,
+    "groups/count": 2.0,
+    "groups/constant_share": 0.5,
+    "memory/written_share": 0.75,  # of four rounds after the first three hold a memory
+    "memory/tokens_mean": 4.0,  # 4, 6, 2, 4
+    "memory_tokens_by_round/round_1": 4.0,
+    "memory_tokens_by_round/round_2": 5.0,
+    "memory_tokens_by_round/round_3": 2.0,
+    "memory/p_mem_mean": 0.5,
+    "memory/p_full_mean": 1.25 / 3,
+    "memory/reward_mean": 0.25 / 3,
+    # 0.25, 0.25 and -0.25 lie 1/6, 1/6 and 1/3 from their mean.
+    "memory/reward_std": math.sqrt((1 / 36 + 1 / 36 + 1 / 9) / 3),
+    "memory_reward_by_round/round_2": 0.0,
+    "memory_reward_by_round/round_3": 0.25,
+    "memory_advantage_by_round/round_2": 0.75,
+    "memory_advantage_by_round/round_3": -1.0,
+    # Two values in round 2: a tenth of the way from the lower to the upper, half, nine tenths.
+    "memory_reward_quantiles/round_2_p10": -0.2,
+    "memory_reward_quantiles/round_2_p50": 0.0,
+    "memory_reward_quantiles/round_2_p90": 0.2,
+    "p_mem_quantiles/round_2_p10": 0.275,
+    "p_mem_quantiles/round_2_p50": 0.375,
+    "p_mem_quantiles/round_2_p90": 0.475,
+    "p_full_quantiles/round_2_p10": 0.275,
+    "p_full_quantiles/round_2_p50": 0.375,
+    "p_full_quantiles/round_2_p90": 0.475,
+    **{f"memory_reward_quantiles/round_3_p{percent}": 0.25 for percent in (10, 50, 90)},
+    **{f"p_mem_quantiles/round_3_p{percent}": 0.75 for percent in (10, 50, 90)},
+    **{f"p_full_quantiles/round_3_p{percent}": 0.5 for percent in (10, 50, 90)},
+    # The three scored rounds keep 1/2, all and none of the answer after the memory, all and none
+    # after the history; the third was scored without a filter's count.
+    "filter/kept_mem": 0.5,
+    "filter/none_kept_mem": 1 / 3,
+    "filter/kept_full": 0.5,
+    "filter/none_kept_full": 0.5,
+}
+
+
+def test_values_by_hand() -> None:
+    assert epoch_metrics(four_trajectories()) == pytest.approx(EXPECTED)
+
+
+def test_a_key_without_a_sample_is_absent() -> None:
+    metrics = epoch_metrics([make_trajectory(rounds=(make_round(1),))])
+    assert not [key for key in metrics if key.startswith("memory/")]
+    assert epoch_metrics([]) == {}
+
+
+@pytest.mark.parametrize("cut", range(5))
+def test_merging_does_not_depend_on_the_split(cut: int) -> None:
+    trajectories = four_trajectories()
+    sums = MetricSums()
+    sums.merge(collect(trajectories[:cut]))
+    sums.merge(collect(trajectories[cut:]))
+    assert sums.result() == pytest.approx(EXPECTED)
+
+
+def test_group_spread_over_processes_is_not_constant() -> None:
+    sums = collect([make_trajectory("t", 0, reward=1.0)])
+    assert sums.result()["groups/constant_share"] == 1.0
+    sums.merge(collect([make_trajectory("t", 1, reward=0.0)]))
+    assert sums.result()["groups/constant_share"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("trajectory", "words"),
+    [
+        (make_trajectory("t9", 3, reward=None), "task t9, epoch 0, sample 3 has no reward"),
+        (make_trajectory("t9", 3, ending=None), "task t9, epoch 0, sample 3 has no ending"),
+    ],
+)
+def test_an_unfinished_trajectory_is_an_error(trajectory: Trajectory, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        epoch_metrics([make_trajectory(), trajectory])
+
+
+def test_torchmetrics_metric() -> None:
+    metric = EpochMetrics()
+    trajectories = four_trajectories()
+    metric.update(trajectories[:1])
+    metric.update(trajectories[1:])
+    assert metric.compute() == pytest.approx(EXPECTED)
+    metric.reset()
+    metric.update(trajectories[:1])
+    assert metric.compute()["rollout/trajectories"] == 1.0
+
+
+def _rank(rank: int, folder: str) -> None:
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2
+    )
+    trajectories = four_trajectories()
+    own = trajectories[:1] if rank == 0 else trajectories[1:]
+    metric = EpochMetrics()
+    metric.update(own)
+    results = [epoch_metrics(own), metric.compute()]
+    (Path(folder) / f"{rank}.json").write_text(json.dumps(results))
+    dist.destroy_process_group()
+
+
+def test_two_processes_with_different_keys(tmp_path: Path) -> None:
+    mp.spawn(_rank, args=(str(tmp_path),), nprocs=2)
+    for rank in range(2):
+        for result in json.loads((tmp_path / f"{rank}.json").read_text()):
+            assert result == pytest.approx(EXPECTED)
