@@ -1,0 +1,59 @@
+"""What the configuration may say: frozen dataclasses whose checks say what to change.
+
+Hydra composes ``conf/`` into a plain mapping; ``load_config`` turns it into ``Config``. Unknown
+keys, wrong types and settings that contradict each other raise ``ConfigError``, whose message names
+the setting and the remedy. No module here imports torch, so that a wrong setting is told at once.
+
+One module for each group of sections; ``aggregate`` holds the whole, and what its sections may not
+say together.
+"""
+
+from __future__ import annotations
+
+from mempo.config.aggregate import OVERLAP_IMPORTANCE_CAP, Config
+from mempo.config.data import DataConfig, WorldConfig
+from mempo.config.evaluation import ContextMode, EvaluationConfig
+from mempo.config.loading import load_config, require_path
+from mempo.config.method import (
+    AlgorithmConfig,
+    LossConfig,
+    MemoryConfig,
+    OutcomeConfig,
+    RewardConfig,
+    ScoringConfig,
+)
+from mempo.config.model import ArchitectureConfig, LoraSettings, ModelConfig
+from mempo.config.reporting import CallbacksConfig, HealthConfig, WandbConfig
+from mempo.config.retriever import RetrieverConfig
+from mempo.config.rollout import ContextConfig, EngineConfig, RolloutConfig
+from mempo.config.training import OptimizerConfig, SftConfig, TrainerConfig
+
+__all__ = [
+    "OVERLAP_IMPORTANCE_CAP",
+    "AlgorithmConfig",
+    "ArchitectureConfig",
+    "CallbacksConfig",
+    "Config",
+    "ContextConfig",
+    "ContextMode",
+    "DataConfig",
+    "EngineConfig",
+    "EvaluationConfig",
+    "HealthConfig",
+    "LoraSettings",
+    "LossConfig",
+    "MemoryConfig",
+    "ModelConfig",
+    "OptimizerConfig",
+    "OutcomeConfig",
+    "RetrieverConfig",
+    "RewardConfig",
+    "RolloutConfig",
+    "ScoringConfig",
+    "SftConfig",
+    "TrainerConfig",
+    "WandbConfig",
+    "WorldConfig",
+    "load_config",
+    "require_path",
+]

@@ -1,0 +1,118 @@
+"""The whole configuration, and what its sections may not say together."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from pydantic import Field, model_validator
+from pydantic.dataclasses import dataclass
+
+from mempo.config.data import DataConfig
+from mempo.config.evaluation import EvaluationConfig
+from mempo.config.method import (
+    AlgorithmConfig,
+    LossConfig,
+    MemoryConfig,
+    OutcomeConfig,
+    RewardConfig,
+    ScoringConfig,
+)
+from mempo.config.model import ModelConfig
+from mempo.config.reporting import CallbacksConfig, WandbConfig
+from mempo.config.retriever import RetrieverConfig
+from mempo.config.rollout import EngineConfig, RolloutConfig
+from mempo.config.strict import STRICT
+from mempo.config.training import OptimizerConfig, SftConfig, TrainerConfig
+
+OVERLAP_IMPORTANCE_CAP: Final = 2.0
+"""``loss.importance_cap`` where ``rollout.overlap`` samples from older weights."""
+
+_FORMATS_WITH_PASSAGES: Final = ("hotpotqa", "musique", "fanoutqa")
+
+
+@dataclass(frozen=True, config=STRICT)
+class Config:
+    """Everything that ``conf/`` may say."""
+
+    algorithm: AlgorithmConfig
+    model: ModelConfig
+    data: DataConfig
+    retriever: RetrieverConfig
+    rollout: RolloutConfig
+    engine: EngineConfig
+    reward: RewardConfig
+    scoring: ScoringConfig
+    outcome: OutcomeConfig
+    memory: MemoryConfig
+    loss: LossConfig
+    optimizer: OptimizerConfig
+    sft: SftConfig
+    trainer: TrainerConfig
+    evaluation: EvaluationConfig
+    logger: WandbConfig
+    callbacks: CallbacksConfig
+    stage: Literal["rl", "sft"] = "rl"
+    seed: int = Field(default=0, ge=0)
+    dry_run: bool = False
+    cache_dir: str = ".cache/mempo"
+    run_dir: str = "runs/latest"
+    ckpt_path: str | None = None
+    resume: Literal["auto"] | None = None
+
+    @property
+    def importance_cap(self) -> float | None:
+        """``loss.importance_cap``, and ``OVERLAP_IMPORTANCE_CAP`` where ``rollout.overlap`` samples
+        from older weights and none is given."""
+        if self.loss.importance_cap is None and self.rollout.overlap:
+            return OVERLAP_IMPORTANCE_CAP
+        return self.loss.importance_cap
+
+    @model_validator(mode="after")
+    def _check(self) -> Config:
+        if self.memory.weight > 0 and self.rollout.max_rounds < 2:
+            raise ValueError(
+                "rollout.max_rounds=1 leaves no scored round: raise it, or set memory.weight=0"
+            )
+        if self.memory.weight > 0 and not self.scoring.enabled:
+            raise ValueError(
+                "scoring.enabled=false leaves no memory rewards: set memory.weight=0 as well"
+            )
+        if self.scoring.mask == "full" and self.scoring.threshold is None:
+            raise ValueError(
+                "scoring.mask=full picks the tokens that pass scoring.threshold, which is null: "
+                "set scoring.threshold, or scoring.mask=separate"
+            )
+        if self.resume is not None and self.ckpt_path is not None:
+            raise ValueError(
+                f"resume={self.resume} looks for a checkpoint in run_dir, and ckpt_path names one: "
+                "leave one of them out"
+            )
+        if self.rollout.overlap and self.engine.tensor_parallel > 1:
+            raise ValueError(
+                "rollout.overlap=true steps the engine on a thread, and an engine that processes "
+                "share (engine.tensor_parallel) cannot be: set one of them back"
+            )
+        self._check_corpus()
+        return self
+
+    def _check_corpus(self) -> None:
+        kind = self.retriever.kind
+        if self.data.format == "world":
+            if kind != "rank_bm25":
+                raise ValueError(
+                    f"retriever.kind={kind} cannot search data.format=world, whose passages are "
+                    "generated in memory: leave the retriever out, or choose data=local"
+                )
+        elif kind == "http":
+            if self.data.corpus:
+                raise ValueError(
+                    f"data.corpus={self.data.corpus} is not read with retriever.kind=http, which "
+                    "searches its server's corpus: leave it out, or choose another retriever"
+                )
+        elif not self.data.corpus and (
+            kind == "bm25s" or self.data.format not in _FORMATS_WITH_PASSAGES
+        ):
+            raise ValueError(
+                f"data.corpus is empty: data={self.data.format} needs data.corpus=<file.jsonl>, "
+                "the passages to search, or a server that has them (retriever=http)"
+            )

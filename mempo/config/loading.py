@@ -1,0 +1,42 @@
+"""From what Hydra composed to ``Config``; every refusal names the setting and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from mempo.config.aggregate import Config
+from mempo.runtime.errors import ConfigError
+
+
+def load_config(mapping: Mapping[str, Any]) -> Config:
+    """Turns a composed, resolved mapping into ``Config``. Raises ``ConfigError``."""
+    try:
+        return TypeAdapter(Config).validate_python(dict(mapping))
+    except ValidationError as error:
+        raise ConfigError("\n".join(_explain(detail) for detail in error.errors())) from None
+
+
+def _explain(detail: Any) -> str:
+    setting = ".".join(str(part) for part in detail["loc"]) or "configuration"
+    message = detail["msg"].removeprefix("Value error, ")
+    if detail["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        return f"{setting}: there is no such setting; see conf/ for the names"
+    if detail["type"] == "value_error":
+        return (
+            message
+            if setting in message or "." in message.split(" ")[0]
+            else f"{setting}: {message}"
+        )
+    return f"{setting}={detail.get('input')!r}: {message}"
+
+
+def require_path(path: str, setting: str) -> Path:
+    """The path, or ``ConfigError`` that names the setting."""
+    found = Path(path).expanduser()
+    if not found.exists():
+        raise ConfigError(f"{setting}={path}: no such file or folder")
+    return found

@@ -1,0 +1,68 @@
+"""How trajectories are collected (``conf/rollout/``, ``conf/engine/``)."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Literal
+
+from pydantic import Field, model_validator
+from pydantic.dataclasses import dataclass
+
+from mempo.config.strict import STRICT
+
+
+@dataclass(frozen=True, config=STRICT)
+class ContextConfig:
+    """What a round sees in memory mode (specification section 9)."""
+
+    newest: Literal["full", "short"] = "full"
+    keep_steps: int | Literal["all"] = 1
+
+    @model_validator(mode="after")
+    def _check(self) -> ContextConfig:
+        if self.keep_steps != "all" and self.keep_steps < 1:
+            raise ValueError("keep_steps must be at least 1, or all")
+        return self
+
+
+@dataclass(frozen=True, config=STRICT)
+class RolloutConfig:
+    """How trajectories are collected in training (specification section 4)."""
+
+    group_size: int = 16
+    tasks_per_epoch: int = Field(default=8, ge=1)
+    context: Literal["full", "memory"] = "full"
+    memory_context: ContextConfig = field(default_factory=ContextConfig)
+    max_rounds: int = Field(default=8, ge=1)
+    max_response_tokens: int = Field(default=4096, ge=1)
+    max_round_tokens: int = Field(default=1024, ge=1)
+    max_observation_tokens: int = Field(default=1024, ge=16)
+    prefill_memory: bool = False
+    on_no_action: Literal["stop", "feedback"] = "stop"
+    overlap: bool = False
+    temperature: float = Field(default=1.0, gt=0.0)
+    top_p: float = Field(default=1.0, gt=0.0, le=1.0)
+    top_k: int = Field(default=-1, ge=-1)
+
+    @model_validator(mode="after")
+    def _check(self) -> RolloutConfig:
+        if self.group_size < 2:
+            raise ValueError(
+                f"rollout.group_size={self.group_size}: advantages are normalized within a task's "
+                "group, so a group needs at least 2 trajectories (the method uses 16)"
+            )
+        return self
+
+
+@dataclass(frozen=True, config=STRICT)
+class EngineConfig:
+    """The in-process vLLM engine."""
+
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    max_model_len: int | None = Field(default=None, ge=64)
+    max_num_seqs: int = Field(default=128, ge=1)
+    cpu_kv_cache_gib: float = Field(default=1.0, gt=0)
+    gpu_memory_utilization: float = Field(default=0.4, gt=0, le=1.0)
+    tensor_parallel: int = Field(default=1, ge=1)
+    enable_prefix_caching: bool = True
+    sleep: bool = True

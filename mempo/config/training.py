@@ -1,0 +1,72 @@
+"""How the policy is trained: optimizer, supervised start and Lightning's trainer."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+from pydantic.dataclasses import dataclass
+
+from mempo.config.strict import STRICT
+
+
+@dataclass(frozen=True, config=STRICT)
+class OptimizerConfig:
+    """AdamW and how an epoch's trajectories are split."""
+
+    learning_rate: float = Field(default=1e-6, gt=0.0)
+    weight_decay: float = Field(default=0.0, ge=0.0)
+    betas: tuple[float, float] = (0.9, 0.999)
+    warmup_epochs: int = Field(default=0, ge=0)
+    decay: Literal["none", "linear"] = "none"
+    max_grad_norm: float = Field(default=1.0, gt=0.0)
+    updates_per_epoch: int = Field(default=1, ge=1)
+    micro_batch_tokens: int = Field(default=8192, ge=1)
+    share_prompts: bool = True
+
+
+@dataclass(frozen=True, config=STRICT)
+class SftConfig:
+    """The supervised start (``mempo/training/supervised.py``). ``trajectory_share``,
+    ``round_share`` and ``answer_share`` say how many of the demonstrations are whole trajectories,
+    single rounds after the memory context, and answers straight after a memory or a full
+    history."""
+
+    enabled: bool = True
+    steps: int = Field(default=1000, ge=1)
+    batch_size: int = Field(default=32, ge=1)
+    micro_batch_tokens: int = Field(default=8192, ge=1)
+    learning_rate: float = Field(default=1e-3, gt=0.0)
+    warmup_steps: int = Field(default=50, ge=0)
+    weight_decay: float = Field(default=0.01, ge=0.0)
+    max_grad_norm: float = Field(default=1.0, gt=0.0)
+    worlds: int = Field(default=64, ge=1)
+    demonstrations: int = Field(default=20000, ge=1)
+    drop_probability: float = Field(default=0.35, ge=0.0, lt=1.0)
+    trajectory_share: float = Field(default=0.45, ge=0.0, le=1.0)
+    round_share: float = Field(default=0.35, ge=0.0, le=1.0)
+    answer_share: float = Field(default=0.20, ge=0.0, le=1.0)
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _check(self) -> SftConfig:
+        total = self.trajectory_share + self.round_share + self.answer_share
+        if abs(total - 1.0) > 1e-6:
+            raise ValueError(
+                f"sft.trajectory_share + sft.round_share + sft.answer_share is {total:g}: "
+                "make them add up to 1"
+            )
+        return self
+
+
+@dataclass(frozen=True, config=STRICT)
+class TrainerConfig:
+    """Lightning's trainer. ``strategy`` is ``auto``, ``ddp`` or ``fsdp2``."""
+
+    strategy: Literal["auto", "ddp", "fsdp2"] = "auto"
+    accelerator: Literal["auto", "cpu", "gpu"] = "auto"
+    devices: int | Literal["auto"] = "auto"
+    num_nodes: int = Field(default=1, ge=1)
+    max_epochs: int = Field(default=100, ge=1)
+    checkpoint_every: int = Field(default=10, ge=1)
+    keep_last: int = Field(default=2, ge=1)
