@@ -52,7 +52,7 @@ from benchmarks.common import (
     with_peak_memory,
 )
 from mempo.learning.batches import group_by_tokens
-from mempo.learning.logprobs import token_logprobs
+from mempo.learning.logprobs import WantedTokens, token_logprobs
 from mempo.learning.tree_scoring import Branch, Tree, tree_logprobs
 
 Row = tuple[tuple[int, ...], int]
@@ -253,7 +253,7 @@ class Sides:
         where = device()
         with autocast(self._shape.dtype):
             return token_logprobs(
-                self._model, ids.to(where), attention.to(where), wanted.to(where)
+                self._model, WantedTokens(ids.to(where), attention.to(where), wanted.to(where))
             ).logprobs.cpu()
 
     def _sorted_batches(self, rows: Sequence[Row]) -> list[list[int]]:

@@ -59,7 +59,7 @@ from mempo.learning.batches import (
     is_sharing_worth_it,
     plan_micro_batches,
 )
-from mempo.learning.loss import policy_loss
+from mempo.learning.loss import LossInputs, policy_loss
 from mempo.models.checkpointing import enable_gradient_checkpointing
 from mempo.training.module import MemPOModule
 from mempo.trajectory import Objective, SpanKind, Task, TokenSequence, Trajectory
@@ -223,17 +223,16 @@ def plain_loss(module: MemPOModule, batch: Batch) -> Tensor:
         """With a place for the first token, which nothing precedes."""
         return torch.nn.functional.pad(values, (1, 0))
 
-    loss, _ = policy_loss(
+    inputs = LossInputs(
         from_first(chosen),
         batch.old_logprobs,
         batch.advantages,
         batch.mask,
         batch.weights,
-        module.config.loss,
         entropy=from_first(entropy),
         engine_logprobs=batch.engine_logprobs,
     )
-    return loss
+    return policy_loss(inputs, module.config.loss)[0]
 
 
 def check_gradients(gradients: dict[str, dict[str, Tensor]], dtype: str) -> float:

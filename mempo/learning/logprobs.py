@@ -26,6 +26,31 @@ Entropy = Literal["none", "measured", "trained"]
 
 
 @dataclass(frozen=True)
+class WantedTokens:
+    """Rows of tokens, and which of them are asked for.
+
+    ``ids``: token ids, [B, T]. ``attention_mask``: 1 on real tokens, 0 on padding (on either side),
+    [B, T]. ``wanted``: bool, [B, T]; ``wanted[:, 0]`` must be false, since nothing precedes it.
+    ``shared``: how many tokens all rows begin with that are computed once for all of them; none of
+    them, nor the token after them, may be wanted, and padding must stand on the right.
+    """
+
+    ids: Tensor
+    attention_mask: Tensor
+    wanted: Tensor
+    shared: int = 0
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Tokens ``ids`` to be predicted by the hidden states at ``[rows, positions]``; each [N]."""
+
+    rows: Tensor
+    positions: Tensor
+    ids: Tensor
+
+
+@dataclass(frozen=True)
 class TokenLogProbs:
     """``logprobs`` and ``entropy`` in nats, [B, T]; positions not asked for hold 0."""
 
@@ -34,68 +59,58 @@ class TokenLogProbs:
 
 
 def token_logprobs(
-    model: Any,
-    ids: Tensor,
-    attention_mask: Tensor,
-    wanted: Tensor,
-    temperature: float = 1.0,
-    entropy: Entropy = "none",
-    shared: int = 0,
+    model: Any, tokens: WantedTokens, temperature: float = 1.0, entropy: Entropy = "none"
 ) -> TokenLogProbs:
     """Log-probability of ``ids[b, t]`` given ``ids[b, :t]`` where ``wanted[b, t]`` is true.
 
     Args:
         model: a Hugging Face causal language model.
-        ids: token ids, [B, T].
-        attention_mask: 1 on real tokens, 0 on padding (on either side), [B, T].
-        wanted: bool, [B, T]; ``wanted[:, 0]`` must be false, since nothing precedes it.
+        tokens: the rows, and which of their tokens are wanted.
         temperature: the sampling temperature; logits are divided by it.
         entropy: also return the entropy of each wanted position's distribution, with its
             gradient (``trained``) or without (``measured``), which is cheaper.
-        shared: how many tokens all rows begin with that are computed once for all of them. None of
-            them, nor the token after them, may be wanted, and padding must stand on the right.
     """
-    if bool(wanted[:, 0].any()):
-        raise ValueError("the first token has no log-probability: nothing precedes it")
-    padding = _padding(attention_mask)
-    if shared and (padding or bool(wanted[:, : shared + 1].any())):
-        raise ValueError(
-            f"{shared} tokens cannot be computed once for all rows: rows begin with padding, or "
-            "log-probabilities are wanted that these tokens predict"
-        )
-    rows, columns = wanted.nonzero(as_tuple=True)  # (N,), (N,)
+    forward = _forward(model, tokens)
+    ids, shape = tokens.ids, tokens.ids.shape
+    rows, columns = tokens.wanted.nonzero(as_tuple=True)  # (N,), (N,)
     nothing_wanted = rows.numel() == 0
     if nothing_wanted:
         # The forward pass still runs, with a gradient of 0: under sharding or DDP every rank must
         # take part in it.
         rows = torch.zeros(1, dtype=torch.long, device=ids.device)
-        columns = rows + ids.shape[1] - 1
+        columns = rows + shape[1] - 1
+    targets = Targets(rows, columns - 1 - tokens.shared, ids[rows, columns])
+    values = statistics_at(model, forward, targets, temperature, entropy)
+    if nothing_wanted:
+        values = values.masked_fill(torch.ones_like(values, dtype=torch.bool), 0.0)
+    chosen, entropies = values.unbind(-1)
+    return TokenLogProbs(
+        _placed(chosen, rows, columns, shape),
+        _placed(entropies, rows, columns, shape) if entropy != "none" else None,
+    )
 
-    def forward() -> Any:
-        if not shared:
-            return model(input_ids=ids, use_cache=False, **padding)
+
+def _forward(model: Any, tokens: WantedTokens) -> Callable[[], Any]:
+    """Runs the model once over what is not shared; the shared tokens are computed at once. Raises
+    ``ValueError`` for tokens that cannot be asked for."""
+    ids, wanted, shared = tokens.ids, tokens.wanted, tokens.shared
+    if bool(wanted[:, 0].any()):
+        raise ValueError("the first token has no log-probability: nothing precedes it")
+    padding = _padding(tokens.attention_mask)
+    if shared == 0:
+        return lambda: model(input_ids=ids, use_cache=False, **padding)
+    if padding or bool(wanted[:, : shared + 1].any()):
+        raise ValueError(
+            f"{shared} tokens cannot be computed once for all rows: rows begin with padding, or "
+            "log-probabilities are wanted that these tokens predict"
+        )
+    cache = prefix_cache(model, ids[:1, :shared], len(ids))
+
+    def behind_prefix() -> Any:
         with attention_behind_prefix(model):
             return model(input_ids=ids[:, shared:], past_key_values=cache, use_cache=True)
 
-    cache = prefix_cache(model, ids[:1, :shared], len(ids)) if shared else None
-    values = statistics_at(
-        model,
-        forward,
-        rows,
-        columns - 1 - shared,
-        ids[rows, columns],
-        temperature,
-        entropy,
-    )
-    chosen, entropies = values.unbind(-1)
-    if nothing_wanted:
-        nothing = torch.ones_like(chosen, dtype=torch.bool)
-        chosen = chosen.masked_fill(nothing, 0.0)
-        entropies = entropies.masked_fill(nothing, 0.0)
-    return TokenLogProbs(
-        _placed(chosen, rows, columns, ids.shape),
-        _placed(entropies, rows, columns, ids.shape) if entropy != "none" else None,
-    )
+    return behind_prefix
 
 
 def _padding(attention_mask: Tensor) -> dict[str, Tensor]:
@@ -115,20 +130,19 @@ def _padding(attention_mask: Tensor) -> dict[str, Tensor]:
 def statistics_at(
     model: Any,
     forward: Callable[[], Any],
-    rows: Tensor,
-    positions: Tensor,
-    targets: Tensor,
+    targets: Targets,
     temperature: float = 1.0,
     entropy: Entropy = "none",
 ) -> Tensor:
-    """Log-probability and entropy of ``targets`` under the hidden states at ``[rows, positions]``.
+    """Log-probability and entropy of ``targets``, [N, 2] in float32.
 
-    ``forward`` runs the model once; its output layer sees these hidden states only. ``rows``,
-    ``positions``, ``targets``: [N]. Returns [N, 2] in float32; the entropy is 0 when not asked for.
+    ``forward`` runs the model once; its output layer sees the hidden states of ``targets`` only.
+    The entropy is 0 when not asked for.
     """
 
     def statistics(head: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
-        return _in_chunks(head, hidden[rows, positions], targets, temperature, entropy)
+        states = hidden[targets.rows, targets.positions]
+        return _in_chunks(head, states, targets.ids, temperature, entropy)
 
     with _output_layer_as(model, statistics):
         values: Tensor = forward().logits

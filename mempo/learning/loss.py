@@ -13,6 +13,7 @@ their gradients: where a strategy averages over ranks, the caller multiplies by 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -25,7 +26,7 @@ class NonFiniteTokenError(FloatingPointError):
     """A NaN or an infinity at a policy token.
 
     ``positions`` are indices into the flattened tensors of the call, so that the caller can name
-    the trajectory; ``tensor`` says which of the arguments holds it.
+    the trajectory; ``tensor`` says which of the inputs holds it.
     """
 
     def __init__(self, tensor: str, positions: list[int]) -> None:
@@ -71,24 +72,29 @@ def aggregation_weights(
     return [1.0 / (tokens * count) if tokens else 0.0 for tokens in policy_tokens]
 
 
-def policy_loss(
-    logprobs: Tensor,
-    old_logprobs: Tensor | None,
-    advantages: Tensor,
-    mask: Tensor,
-    weights: Tensor,
-    config: LossConfig,
-    ref_logprobs: Tensor | None = None,
-    entropy: Tensor | None = None,
-    engine_logprobs: Tensor | None = None,
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """PPO with clipping and dual clip, with optional KL, entropy and importance terms.
+@dataclass(frozen=True)
+class LossInputs:
+    """The tokens of one micro-batch; all tensors have one shape.
 
-    All tensors have one shape. logprobs: log π of the sampled tokens, with gradient.
-    old_logprobs: log π_old, ``None`` where the policy has not moved since the epoch began (the
-    ratio is 1 then and carries the gradient). mask: 1 or True on policy tokens. weights: see
-    ``aggregation_weights``. ref_logprobs: log π_ref of the frozen reference. entropy: H, with
-    gradient. engine_logprobs: what the sampling engine reported.
+    ``logprobs``: log π of the sampled tokens, with gradient. ``old_logprobs``: log π_old, ``None``
+    where the policy has not moved since the epoch began (the ratio is 1 then and carries the
+    gradient). ``mask``: 1 or True on policy tokens. ``weights``: see ``aggregation_weights``.
+    ``ref_logprobs``: log π_ref of the frozen reference. ``entropy``: H, with gradient.
+    ``engine_logprobs``: what the sampling engine reported.
+    """
+
+    logprobs: Tensor
+    old_logprobs: Tensor | None
+    advantages: Tensor
+    mask: Tensor
+    weights: Tensor
+    ref_logprobs: Tensor | None = None
+    entropy: Tensor | None = None
+    engine_logprobs: Tensor | None = None
+
+
+def policy_loss(inputs: LossInputs, config: LossConfig) -> tuple[Tensor, dict[str, Tensor]]:
+    """PPO with clipping and dual clip, with optional KL, entropy and importance terms.
 
     With r = exp(clamp(log π - log π_old, ±log_ratio_clamp)) the token loss is
     ``-min(r·A, clip(r, 1 - clip_low, 1 + clip_high)·A)``, for A < 0 at most ``-dual_clip·A``. With
@@ -104,41 +110,27 @@ def policy_loss(
     divided by ``tokens``.
 
     Raises ``NonFiniteTokenError`` (a ``FloatingPointError``) for a NaN or an infinity at a policy
-    token of any argument, ``ValueError`` for shapes that differ or a coefficient whose input is
+    token of any input, ``ValueError`` for shapes that differ or a coefficient whose input is
     missing.
     """
-    _require_inputs(config, ref_logprobs, entropy, engine_logprobs)
-    keep = mask.bool()
-    logp = _masked("logprobs", logprobs, keep, logprobs)
-    old = logp if old_logprobs is None else _masked("old_logprobs", old_logprobs, keep, logprobs)
-    old = old.detach()
-    advantage = _masked("advantages", advantages, keep, logprobs).detach()
-    weight = _masked("weights", weights, keep, logprobs).detach()
-
-    token_loss, metrics = _clipped_loss(logp, old, advantage, keep, config)
-    if engine_logprobs is not None:
-        engine = _masked("engine_logprobs", engine_logprobs, keep, logprobs).detach()
-        mismatch = (engine - old).abs()
-        metrics["mismatch_sum"] = mismatch.sum()
-        metrics["mismatch_max"] = mismatch.max() if mismatch.numel() else mismatch.sum()
-        if config.importance_cap is not None:
-            clamp = config.log_ratio_clamp
-            ratio = (old - engine).clamp(-clamp, clamp).exp().clamp(max=config.importance_cap)
-            token_loss = ratio * token_loss
-            metrics["importance_sum"] = _sum(ratio, keep)
-    loss = (weight * token_loss).sum()
+    _require_inputs(inputs, config)
+    tokens = _policy_tokens(inputs)
+    token_loss, metrics = _clipped_loss(tokens, config)
+    if tokens.engine is not None:
+        token_loss = _importance_weighted(token_loss, tokens, tokens.engine, config, metrics)
+    loss = (tokens.weight * token_loss).sum()
     metrics["policy_loss"] = loss.detach()
-    if ref_logprobs is not None:
-        reference = _masked("ref_logprobs", ref_logprobs, keep, logprobs).detach()
-        kl = kl_divergence(logp, reference, config.kl_estimator, config.log_ratio_clamp)
+    if tokens.reference is not None:
+        kl = kl_divergence(
+            tokens.logp, tokens.reference, config.kl_estimator, config.log_ratio_clamp
+        )
         metrics["kl_sum"] = kl.detach().sum()
         if config.kl_coefficient > 0:
-            loss = loss + config.kl_coefficient * (weight * kl).sum()
-    if entropy is not None:
-        bonus = _masked("entropy", entropy, keep, logprobs)
-        metrics["entropy_sum"] = bonus.detach().sum()
+            loss = loss + config.kl_coefficient * (tokens.weight * kl).sum()
+    if tokens.entropy is not None:
+        metrics["entropy_sum"] = tokens.entropy.detach().sum()
         if config.entropy_coefficient > 0:
-            loss = loss - config.entropy_coefficient * (weight * bonus).sum()
+            loss = loss - config.entropy_coefficient * (tokens.weight * tokens.entropy).sum()
     return loss, metrics
 
 
@@ -164,10 +156,47 @@ def kl_divergence(
     raise ValueError(f"loss.kl_estimator={estimator}: use k1, k2 or k3")
 
 
-def _clipped_loss(
-    logp: Tensor, old: Tensor, advantage: Tensor, keep: Tensor, config: LossConfig
-) -> tuple[Tensor, dict[str, Tensor]]:
+@dataclass(frozen=True)
+class _PolicyTokens:
+    """Checked inputs: in at least float32, 0 where ``keep`` is false. Only ``logp`` and ``entropy``
+    carry a gradient."""
+
+    logp: Tensor
+    old: Tensor
+    advantage: Tensor
+    weight: Tensor
+    keep: Tensor
+    engine: Tensor | None
+    reference: Tensor | None
+    entropy: Tensor | None
+
+
+def _policy_tokens(inputs: LossInputs) -> _PolicyTokens:
+    keep = inputs.mask.bool()
+
+    def masked(name: str, values: Tensor) -> Tensor:
+        return _masked(name, values, keep, inputs.logprobs)
+
+    def constant(name: str, values: Tensor | None) -> Tensor | None:
+        return None if values is None else masked(name, values).detach()
+
+    logp = masked("logprobs", inputs.logprobs)
+    old = constant("old_logprobs", inputs.old_logprobs)
+    return _PolicyTokens(
+        logp=logp,
+        old=logp.detach() if old is None else old,
+        advantage=masked("advantages", inputs.advantages).detach(),
+        weight=masked("weights", inputs.weights).detach(),
+        keep=keep,
+        engine=constant("engine_logprobs", inputs.engine_logprobs),
+        reference=constant("ref_logprobs", inputs.ref_logprobs),
+        entropy=None if inputs.entropy is None else masked("entropy", inputs.entropy),
+    )
+
+
+def _clipped_loss(tokens: _PolicyTokens, config: LossConfig) -> tuple[Tensor, dict[str, Tensor]]:
     """The token loss, 0 at masked positions (their advantage is 0), and its metrics."""
+    logp, old, advantage, keep = tokens.logp, tokens.old, tokens.advantage, tokens.keep
     ratio = (logp - old).clamp(-config.log_ratio_clamp, config.log_ratio_clamp).exp()
     plain = -ratio * advantage
     clipped = -ratio.clamp(1.0 - config.clip_low, 1.0 + config.clip_high) * advantage
@@ -181,6 +210,26 @@ def _clipped_loss(
         "dual_clipped_sum": _sum(((advantage < 0) & (pessimistic > ceiling)).to(logp.dtype), keep),
     }
     return token_loss, metrics
+
+
+def _importance_weighted(
+    token_loss: Tensor,
+    tokens: _PolicyTokens,
+    engine: Tensor,
+    config: LossConfig,
+    metrics: dict[str, Tensor],
+) -> Tensor:
+    """The token loss times its importance weight, where there is a cap. Adds to ``metrics`` how far
+    the engine is from the old policy, and the weights."""
+    mismatch = (engine - tokens.old).abs()
+    metrics["mismatch_sum"] = mismatch.sum()
+    metrics["mismatch_max"] = mismatch.max() if mismatch.numel() else mismatch.sum()
+    if config.importance_cap is None:
+        return token_loss
+    clamp = config.log_ratio_clamp
+    ratio = (tokens.old - engine).clamp(-clamp, clamp).exp().clamp(max=config.importance_cap)
+    metrics["importance_sum"] = _sum(ratio, tokens.keep)
+    return ratio * token_loss
 
 
 def _sum(values: Tensor, keep: Tensor) -> Tensor:
@@ -204,15 +253,10 @@ def _masked(name: str, values: Tensor, keep: Tensor, like: Tensor) -> Tensor:
     return torch.where(keep, wide, torch.zeros_like(wide))
 
 
-def _require_inputs(
-    config: LossConfig,
-    ref_logprobs: Tensor | None,
-    entropy: Tensor | None,
-    engine_logprobs: Tensor | None,
-) -> None:
-    if config.kl_coefficient > 0 and ref_logprobs is None:
+def _require_inputs(inputs: LossInputs, config: LossConfig) -> None:
+    if config.kl_coefficient > 0 and inputs.ref_logprobs is None:
         raise ValueError("loss.kl_coefficient is positive: the loss needs ref_logprobs")
-    if config.entropy_coefficient > 0 and entropy is None:
+    if config.entropy_coefficient > 0 and inputs.entropy is None:
         raise ValueError("loss.entropy_coefficient is positive: the loss needs entropy")
-    if config.importance_cap is not None and engine_logprobs is None:
+    if config.importance_cap is not None and inputs.engine_logprobs is None:
         raise ValueError("loss.importance_cap is set: the loss needs engine_logprobs")

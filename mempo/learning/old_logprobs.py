@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from mempo.learning.batches import TrainingRow, pad_rows, plan_micro_batches
-from mempo.learning.logprobs import token_logprobs
+from mempo.learning.logprobs import WantedTokens, token_logprobs
 from mempo.trajectory import TokenSequence, Trajectory
 
 
@@ -51,9 +51,9 @@ def write_old_logprobs(
         padded = pad_rows(batch)
         logprobs = token_logprobs(
             model,
-            padded.ids.to(device),
-            padded.attention_mask.to(device),
-            padded.mask.to(device),
+            WantedTokens(
+                padded.ids.to(device), padded.attention_mask.to(device), padded.mask.to(device)
+            ),
             temperature,
         ).logprobs.cpu()
         for index, row in enumerate(batch):

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mempo.config import ScoringConfig
 from mempo.learning.batches import group_by_tokens
-from mempo.learning.logprobs import token_logprobs
+from mempo.learning.logprobs import WantedTokens, token_logprobs
 from mempo.learning.old_logprobs import trained_sequences, write_old_logprobs
 from mempo.learning.shared_prefix import unsupported_reason
 from mempo.learning.tree_scoring import Branch, Tree, tree_logprobs
@@ -356,7 +356,7 @@ def _padded_logprobs(model: Any, rows: list[_Row]) -> list[Tensor]:
         attention[index, width - len(row) :] = 1
         wanted[index, width - len(row.text.ids) :] = True
     logprobs = token_logprobs(
-        model, ids.to(device), attention.to(device), wanted.to(device)
+        model, WantedTokens(ids.to(device), attention.to(device), wanted.to(device))
     ).logprobs.cpu()
     return [logprobs[index, width - len(row.text.ids) :] for index, row in enumerate(rows)]
 

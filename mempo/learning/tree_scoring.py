@@ -28,7 +28,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from mempo.learning.batches import group_by_tokens
-from mempo.learning.logprobs import statistics_at
+from mempo.learning.logprobs import Targets, statistics_at
 from mempo.learning.shared_prefix import attention_behind_prefix, common_start, prefix_cache
 
 MASK_ELEMENTS = 2**28
@@ -216,7 +216,7 @@ def _run_sequences(
     rows = torch.tensor([row for row, tree in enumerate(trees) for _ in tree.own], device=device)
     columns = torch.tensor([column for tree in trees for column in tree.own], device=device)
     values = statistics_at(
-        model, forward, rows, columns - 1 - shared, ids[rows, columns], temperature
+        model, forward, Targets(rows, columns - 1 - shared, ids[rows, columns]), temperature
     )
     return cache, list(torch.split(values[:, 0].cpu(), counts))
 
@@ -262,9 +262,11 @@ def _run_branches(
                 past_key_values=cache,
                 use_cache=True,
             ),
-            row_index.to(device),
-            (columns - 1).to(device),
-            ids[row_index, columns].to(device),
+            Targets(
+                row_index.to(device),
+                (columns - 1).to(device),
+                ids[row_index, columns].to(device),
+            ),
         )
     return list(torch.split(values[:, 0].cpu(), counts))
 

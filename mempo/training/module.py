@@ -17,8 +17,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mempo.config import Config, OptimizerConfig
 from mempo.learning.batches import Batch
-from mempo.learning.logprobs import token_logprobs
-from mempo.learning.loss import NonFiniteTokenError, policy_loss
+from mempo.learning.logprobs import WantedTokens, token_logprobs
+from mempo.learning.loss import LossInputs, NonFiniteTokenError, policy_loss
 from mempo.learning.shared_prefix import unsupported_reason
 from mempo.models.lora import named_weights, without_adapters
 from mempo.models.sharded import shard_and_fill
@@ -191,25 +191,22 @@ class MemPOModule(L.LightningModule):
         settings = self.loss_settings
         result = token_logprobs(
             self.model,
-            batch.ids,
-            batch.attention_mask,
-            batch.mask,
+            WantedTokens(batch.ids, batch.attention_mask, batch.mask, batch.shared),
             self.config.rollout.temperature,
             entropy="trained" if settings.entropy_coefficient > 0 else "measured",
-            shared=batch.shared,
         )
         try:
-            return policy_loss(
+            inputs = LossInputs(
                 result.logprobs,
                 batch.old_logprobs,
                 batch.advantages,
                 batch.mask,
                 batch.weights,
-                settings,
                 ref_logprobs=self._reference_logprobs(batch),
                 entropy=result.entropy,
                 engine_logprobs=batch.engine_logprobs,
             )
+            return policy_loss(inputs, settings)
         except NonFiniteTokenError as error:
             raise FloatingPointError(self._name_positions(error, batch)) from error
 
@@ -243,11 +240,8 @@ class MemPOModule(L.LightningModule):
         with torch.no_grad(), as_reference:
             return token_logprobs(
                 model,
-                batch.ids,
-                batch.attention_mask,
-                batch.mask,
+                WantedTokens(batch.ids, batch.attention_mask, batch.mask, batch.shared),
                 self.config.rollout.temperature,
-                shared=batch.shared,
             ).logprobs
 
     def _step(self) -> None:

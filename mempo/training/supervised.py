@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 from mempo.config import SftConfig
 from mempo.demonstrations.encoding import TrainingText
 from mempo.learning.batches import group_by_tokens
-from mempo.learning.logprobs import token_logprobs
+from mempo.learning.logprobs import WantedTokens, token_logprobs
 from mempo.models.sharded import shard_and_fill
 from mempo.runtime.seeds import derive_seed
 
@@ -120,7 +120,7 @@ class SftModule(L.LightningModule):
 
     def training_step(self, batch: SftBatch, batch_idx: int) -> None:
         logprobs = token_logprobs(
-            self.model, batch.ids, batch.attention_mask, batch.trained
+            self.model, WantedTokens(batch.ids, batch.attention_mask, batch.trained)
         ).logprobs
         loss = -logprobs.sum() / batch.step_tokens * self.trainer.world_size
         self.manual_backward(loss)

@@ -20,7 +20,7 @@ from mempo.learning.batches import (
     plan_micro_batches,
     shared_start,
 )
-from mempo.learning.loss import aggregation_weights, policy_loss
+from mempo.learning.loss import LossInputs, aggregation_weights, policy_loss
 from mempo.training.datamodule import EpochDataset
 from mempo.trajectory import Objective, SpanKind, Task, TokenSequence, Trajectory
 
@@ -127,16 +127,15 @@ def test_lists_of_different_length_are_an_error(field: str) -> None:
 def loss_of(batch: Batch, current: dict[int, float]) -> torch.Tensor:
     """The policy loss with the log-probability of each token looked up by its id."""
     logprobs = torch.tensor([[current.get(int(i), -9.0) for i in row] for row in batch.ids])
-    loss, _ = policy_loss(
+    inputs = LossInputs(
         logprobs.double(),
         batch.old_logprobs,
         batch.advantages,
         batch.mask,
         batch.weights,
-        LossConfig(),
         engine_logprobs=batch.engine_logprobs,
     )
-    return loss
+    return policy_loss(inputs, LossConfig())[0]
 
 
 def random_rows(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
 
-from mempo.learning.logprobs import token_logprobs
+from mempo.learning.logprobs import WantedTokens, token_logprobs
 
 ROOT = Path(__file__).resolve().parents[2]
 VOCABULARY = 60
@@ -67,7 +67,7 @@ def test_padding_keeps_positions(side: str) -> None:
     absolute.transformer.wpe.weight.data.mul_(50)
     ids, attention, wanted, columns = padded(side)
     with torch.no_grad():
-        found = token_logprobs(absolute, ids, attention, wanted).logprobs
+        found = token_logprobs(absolute, WantedTokens(ids, attention, wanted)).logprobs
         for index, (row, places) in enumerate(zip(ROWS, WANTED, strict=True)):
             alone = distributions(absolute, row, 1.0)
             for place, column in zip(places, columns[index], strict=True):
@@ -83,7 +83,9 @@ def test_trl_3029_trl_4873_against_a_plain_log_softmax(
     """The sampling temperature belongs to the log-probabilities."""
     ids, attention, wanted, columns = padded(side)
     with torch.no_grad():
-        result = token_logprobs(model, ids, attention, wanted, temperature, entropy="trained")
+        result = token_logprobs(
+            model, WantedTokens(ids, attention, wanted), temperature, entropy="trained"
+        )
         expected, entropy = torch.zeros(ids.shape), torch.zeros(ids.shape)
         for index, (row, places) in enumerate(zip(ROWS, WANTED, strict=True)):
             logp = distributions(model, row, temperature)
@@ -100,8 +102,8 @@ def test_trl_3029_trl_4873_against_a_plain_log_softmax(
 def test_temperature_changes_the_numbers(model: Any) -> None:
     ids, attention, wanted, _ = padded("right")
     with torch.no_grad():
-        plain = token_logprobs(model, ids, attention, wanted)
-        cooler = token_logprobs(model, ids, attention, wanted, 0.7)
+        plain = token_logprobs(model, WantedTokens(ids, attention, wanted))
+        cooler = token_logprobs(model, WantedTokens(ids, attention, wanted), 0.7)
     assert plain.entropy is None
     assert float((plain.logprobs - cooler.logprobs).abs().max()) > 0.01
 
@@ -114,7 +116,7 @@ def test_trl_4975_gradient_equals_that_of_a_plain_log_softmax(
     monkeypatch.setattr("mempo.learning.logprobs.CHUNK_ELEMENTS", chunk * VOCABULARY)
     ids, attention, wanted, _ = padded("left")
     model.zero_grad()
-    token_logprobs(model, ids, attention, wanted).logprobs.sum().backward()
+    token_logprobs(model, WantedTokens(ids, attention, wanted)).logprobs.sum().backward()
     found = {name: p.grad.clone() for name, p in model.named_parameters()}
     model.zero_grad()
     total = torch.zeros((), dtype=torch.float64)
@@ -132,7 +134,7 @@ def test_trl_4975_gradient_equals_that_of_a_plain_log_softmax(
 def test_nothing_wanted_gives_zeros_with_a_gradient_of_zero(model: Any, entropy: Any) -> None:
     ids, attention, wanted, _ = padded("right")
     model.zero_grad()
-    result = token_logprobs(model, ids, attention, wanted & False, entropy=entropy)
+    result = token_logprobs(model, WantedTokens(ids, attention, wanted & False), entropy=entropy)
     assert not result.logprobs.any()
     result.logprobs.sum().backward()
     grads = [p.grad for p in model.parameters()]
@@ -144,8 +146,8 @@ def test_nothing_wanted_gives_zeros_with_a_gradient_of_zero(model: Any, entropy:
 
 def test_a_measured_entropy_has_the_value_and_no_gradient(model: Any) -> None:
     ids, attention, wanted, _ = padded("right")
-    trained = token_logprobs(model, ids, attention, wanted, 0.7, "trained").entropy
-    measured = token_logprobs(model, ids, attention, wanted, 0.7, "measured").entropy
+    trained = token_logprobs(model, WantedTokens(ids, attention, wanted), 0.7, "trained").entropy
+    measured = token_logprobs(model, WantedTokens(ids, attention, wanted), 0.7, "measured").entropy
     assert trained is not None
     assert measured is not None
     torch.testing.assert_close(measured, trained)
@@ -160,7 +162,7 @@ def test_the_model_is_left_as_it_was(model: Any) -> None:
     ids, attention, wanted, _ = padded("right")
     with torch.no_grad():
         before = model(input_ids=ids, attention_mask=attention).logits
-        token_logprobs(model, ids, attention, wanted)
+        token_logprobs(model, WantedTokens(ids, attention, wanted))
         after = model(input_ids=ids, attention_mask=attention).logits
     assert torch.equal(before, after)
     assert after.shape == (*ids.shape, VOCABULARY)
@@ -170,15 +172,15 @@ def test_the_first_token_has_no_logprob(model: Any) -> None:
     ids, attention, wanted, _ = padded("right")
     wanted[1, 0] = True
     with pytest.raises(ValueError, match="nothing precedes it"):
-        token_logprobs(model, ids, attention, wanted)
+        token_logprobs(model, WantedTokens(ids, attention, wanted))
 
 
 @pytest.mark.parametrize("chunk", [1, 3])
 def test_chunks_change_nothing(model: Any, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     ids, attention, wanted, _ = padded("right")
-    whole = token_logprobs(model, ids, attention, wanted, 0.7, entropy="trained")
+    whole = token_logprobs(model, WantedTokens(ids, attention, wanted), 0.7, entropy="trained")
     monkeypatch.setattr("mempo.learning.logprobs.CHUNK_ELEMENTS", chunk * VOCABULARY)
-    parts = token_logprobs(model, ids, attention, wanted, 0.7, entropy="trained")
+    parts = token_logprobs(model, WantedTokens(ids, attention, wanted), 0.7, entropy="trained")
     torch.testing.assert_close(parts.logprobs, whole.logprobs)
     torch.testing.assert_close(parts.entropy, whole.entropy)
     assert parts.logprobs.requires_grad
@@ -191,14 +193,14 @@ def test_slime_1951_nemo_rl_2871_peak_memory_is_bounded() -> None:
     program = """
 import resource, torch
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
-from mempo.learning.logprobs import token_logprobs
+from mempo.learning.logprobs import WantedTokens, token_logprobs
 model = Qwen2ForCausalLM(Qwen2Config(vocab_size=150_000, hidden_size=8, intermediate_size=8,
     num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1))
 ids = torch.randint(0, 150_000, (64, 251))
 wanted = torch.ones_like(ids, dtype=torch.bool)
 wanted[:, 0] = False
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-token_logprobs(model, ids, torch.ones_like(ids), wanted).logprobs.sum().backward()
+token_logprobs(model, WantedTokens(ids, torch.ones_like(ids), wanted)).logprobs.sum().backward()
 after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(int(wanted.sum()), after - before)
 """
@@ -216,7 +218,7 @@ def test_models_that_change_their_logits_are_refused(
     monkeypatch.setattr(model.config, "final_logit_softcapping", 30.0, raising=False)
     ids, attention, wanted, _ = padded("right")
     with pytest.raises(NotImplementedError, match=r"final_logit_softcapping=30\.0"):
-        token_logprobs(model, ids, attention, wanted)
+        token_logprobs(model, WantedTokens(ids, attention, wanted))
 
 
 SHARED = 12
@@ -244,7 +246,7 @@ def test_a_prompt_that_is_computed_once_changes_nothing(
     found, gradients = [], []
     for shared in (0, SHARED):
         model.zero_grad()
-        result = token_logprobs(model, ids, padding, wanted, 0.7, "trained", shared)
+        result = token_logprobs(model, WantedTokens(ids, padding, wanted, shared), 0.7, "trained")
         assert result.entropy is not None
         (result.logprobs.sum() + 0.1 * result.entropy.square().sum()).backward()
         found.append(torch.stack([result.logprobs, result.entropy]).detach())
@@ -261,7 +263,7 @@ def test_what_shared_tokens_predict_cannot_be_wanted(model: Any) -> None:
     ids, padding, wanted = rows_behind_a_prompt(4)
     wanted[1, SHARED] = True
     with pytest.raises(ValueError, match="12 tokens cannot be computed once for all rows"):
-        token_logprobs(model, ids, padding, wanted, shared=SHARED)
+        token_logprobs(model, WantedTokens(ids, padding, wanted, SHARED))
     left = padding.flip(1)
     with pytest.raises(ValueError, match="rows begin with padding"):
-        token_logprobs(model, ids, left, torch.zeros_like(wanted), shared=SHARED)
+        token_logprobs(model, WantedTokens(ids, left, torch.zeros_like(wanted), SHARED))

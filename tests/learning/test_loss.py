@@ -10,7 +10,13 @@ import torch
 from torch import Tensor
 
 from mempo.config import LossConfig
-from mempo.learning.loss import NonFiniteTokenError, aggregation_weights, kl_divergence, policy_loss
+from mempo.learning.loss import (
+    LossInputs,
+    NonFiniteTokenError,
+    aggregation_weights,
+    kl_divergence,
+    policy_loss,
+)
 
 CONFIG = LossConfig()
 NAN = math.nan
@@ -23,12 +29,16 @@ def tensor(*values: float) -> Tensor:
 def token_loss(ratio: float, advantage: float, **settings: Any) -> tuple[float, float]:
     """Loss and its derivative in log π of one token with the given ratio."""
     logp = tensor(math.log(ratio) - 1.0).requires_grad_()
-    loss, _ = policy_loss(
-        logp, tensor(-1.0), tensor(advantage), tensor(1), tensor(1), LossConfig(**settings)
-    )
+    inputs = LossInputs(logp, tensor(-1.0), tensor(advantage), tensor(1), tensor(1))
+    loss, _ = policy_loss(inputs, LossConfig(**settings))
     loss.backward()
     assert logp.grad is not None
     return loss.item(), logp.grad.item()
+
+
+def loss_of(config: LossConfig, **tensors: Any) -> tuple[Tensor, dict[str, Tensor]]:
+    """``policy_loss`` of what ``step`` gives."""
+    return policy_loss(LossInputs(**tensors), config)
 
 
 def step(mask: list[int], **tensors: list[float]) -> dict[str, Any]:
@@ -88,9 +98,8 @@ def test_log_ratio_is_clamped() -> None:
 
 def test_without_old_logprobs_the_ratio_is_one_with_gradient() -> None:
     logp = tensor(-1.0, -2.0).requires_grad_()
-    loss, metrics = policy_loss(
-        logp, None, tensor(3.0, -1.0), tensor(1, 1), tensor(0.5, 0.5), CONFIG
-    )
+    inputs = LossInputs(logp, None, tensor(3.0, -1.0), tensor(1, 1), tensor(0.5, 0.5))
+    loss, metrics = policy_loss(inputs, CONFIG)
     loss.backward()
     assert loss.item() == pytest.approx(-1.0, abs=1e-12)
     assert logp.grad is not None
@@ -112,7 +121,7 @@ def test_prime_rl_2562_verl_5366_loss_does_not_depend_on_the_split() -> None:
         total = 0.0
         parts = zip(*(t.split(sizes) for t in (logp, advantages, weights)), strict=True)
         for part, advantage, w in parts:
-            loss, _ = policy_loss(part, None, advantage, torch.ones_like(w), w, CONFIG)
+            loss, _ = policy_loss(LossInputs(part, None, advantage, torch.ones_like(w), w), CONFIG)
             loss.backward()
             total += loss.item()
         assert total == pytest.approx(0.65, abs=1e-12)
@@ -129,7 +138,7 @@ def test_loss_does_not_depend_on_padding_or_shape() -> None:
         else value
         for name, value in flat.items()
     }
-    assert policy_loss(**flat)[0].item() == policy_loss(**padded)[0].item()
+    assert loss_of(**flat)[0].item() == loss_of(**padded)[0].item()
 
 
 def test_aggregation_weights_by_hand() -> None:
@@ -162,13 +171,13 @@ def test_trl_6365_constant_groups_stay_in_the_denominator() -> None:
     advantages = [0.0] * 30 + [-2.0] * 10
     arguments = step([1] * 40, advantages=advantages, weights=[weight] * 40)
     arguments["old_logprobs"] = None
-    assert policy_loss(**arguments)[0].item() == pytest.approx(2.0 * 10 / 40, abs=1e-12)
+    assert loss_of(**arguments)[0].item() == pytest.approx(2.0 * 10 / 40, abs=1e-12)
 
 
 def test_trl_6439_unirl_448_masked_tokens_are_not_in_the_mean() -> None:
     arguments = step([1, 1, 0, 0], advantages=[-1.0, -3.0, -100.0, -100.0])
     arguments["old_logprobs"] = None
-    loss, metrics = policy_loss(**arguments)
+    loss, metrics = loss_of(**arguments)
     assert loss.item() == pytest.approx(2.0, abs=1e-12)
     assert metrics["tokens"].item() == 2.0
 
@@ -176,7 +185,7 @@ def test_trl_6439_unirl_448_masked_tokens_are_not_in_the_mean() -> None:
 def test_trl_6439_unirl_448_all_masked_row_gives_zero() -> None:
     arguments = step([0, 0, 0])
     arguments["logprobs"].requires_grad_()
-    loss, metrics = policy_loss(**arguments, engine_logprobs=tensor(NAN, NAN, NAN))
+    loss, metrics = loss_of(**arguments, engine_logprobs=tensor(NAN, NAN, NAN))
     loss.backward()
     assert loss.item() == 0.0
     assert arguments["logprobs"].grad.tolist() == [0.0, 0.0, 0.0]
@@ -208,7 +217,7 @@ def run(arguments: dict[str, Any]) -> tuple[float, list[list[float]], dict[str, 
     """Loss, gradients in log π and entropy, and metrics."""
     arguments["logprobs"].requires_grad_()
     arguments["entropy"].requires_grad_()
-    loss, metrics = policy_loss(**arguments)
+    loss, metrics = loss_of(**arguments)
     loss.backward()
     assert not any(m.requires_grad for m in metrics.values())
     gradients = [arguments[name].grad.tolist() for name in ("logprobs", "entropy")]
@@ -232,7 +241,7 @@ def test_not_finite_at_a_policy_token_stops_and_names_the_positions(name: str, b
     arguments[name][1] = bad
     arguments[name][3] = bad
     with pytest.raises(FloatingPointError, match=rf"^{name} .*\[1, 3\]") as caught:
-        policy_loss(**arguments)
+        loss_of(**arguments)
     assert isinstance(caught.value, NonFiniteTokenError)
     assert (caught.value.tensor, caught.value.positions) == (name, [1, 3])
 
@@ -257,7 +266,8 @@ def test_skyrl_1353_verl_6058_kl_values_and_gradients(estimator: Any) -> None:
     config = LossConfig(kl_coefficient=0.1, kl_estimator=estimator)
     weights = tensor(0.2, 0.3, 0.5)
     ones, zeros = torch.ones_like(weights), torch.zeros_like(weights)
-    loss, metrics = policy_loss(logp, None, zeros, ones, weights, config, ref_logprobs=reference)
+    inputs = LossInputs(logp, None, zeros, ones, weights, ref_logprobs=reference)
+    loss, metrics = policy_loss(inputs, config)
     loss.backward()
     w = weights.tolist()
     assert logp.grad is not None
@@ -282,7 +292,7 @@ def test_entropy_bonus_lowers_the_loss() -> None:
     arguments = step([1, 0, 1], advantages=[0.0] * 3, entropy=[0.5, 9.0, 1.5])
     arguments["config"] = LossConfig(entropy_coefficient=0.1)
     arguments["entropy"].requires_grad_()
-    loss, metrics = policy_loss(**arguments)
+    loss, metrics = loss_of(**arguments)
     loss.backward()
     assert loss.item() == pytest.approx(-0.1, abs=1e-12)  # mean entropy 1
     assert arguments["entropy"].grad.tolist() == pytest.approx([-0.05, 0.0, -0.05], abs=1e-12)
@@ -296,7 +306,7 @@ def test_importance_weights_are_truncated_and_carry_no_gradient() -> None:
     arguments["config"] = LossConfig(importance_cap=2.0)
     for name in ("logprobs", "old_logprobs", "engine_logprobs"):
         arguments[name].requires_grad_()
-    loss, metrics = policy_loss(**arguments)
+    loss, metrics = loss_of(**arguments)
     loss.backward()
     assert loss.item() == pytest.approx(-(0.5 + 2.0 + 1.0) / 3, abs=1e-12)
     assert arguments["logprobs"].grad.tolist() == pytest.approx(
@@ -312,12 +322,12 @@ def test_importance_weights_are_truncated_and_carry_no_gradient() -> None:
 def test_importance_weights_leave_kl_alone() -> None:
     arguments = step([1], advantages=[0.0], ref_logprobs=[-1.5], engine_logprobs=[-2.1])
     arguments["config"] = LossConfig(importance_cap=2.0, kl_coefficient=1.0, kl_estimator="k1")
-    assert policy_loss(**arguments)[0].item() == pytest.approx(0.5, abs=1e-12)
+    assert loss_of(**arguments)[0].item() == pytest.approx(0.5, abs=1e-12)
 
 
 def test_mismatch_is_measured_without_a_cap_and_against_the_old_policy() -> None:
     arguments = step([1, 0], old_logprobs=[-1.1, -1.1], engine_logprobs=[-1.0, 5.0])
-    loss, metrics = policy_loss(**arguments)
+    loss, metrics = loss_of(**arguments)
     assert metrics["mismatch_sum"].item() == pytest.approx(0.1, abs=1e-12)
     assert loss.item() == pytest.approx(-math.exp(0.1), abs=1e-12)
     assert "importance_sum" not in metrics
@@ -334,7 +344,7 @@ def test_metrics_are_sums_over_policy_tokens() -> None:
         old_logprobs=[-1.0] * 5,
         advantages=[1.0, -1.0, -1.0, 1.0, -1.0],
     )
-    loss, metrics = policy_loss(**arguments)
+    loss, metrics = loss_of(**arguments)
     assert metrics["tokens"].item() == 4
     assert metrics["clipped_sum"].item() == 2
     assert metrics["dual_clipped_sum"].item() == 1
@@ -346,13 +356,13 @@ def test_metrics_are_sums_over_policy_tokens() -> None:
 def test_low_precision_is_computed_in_float32() -> None:
     logp = torch.tensor([-1.0], dtype=torch.bfloat16, requires_grad=True)
     one = torch.ones(1)
-    loss, _ = policy_loss(logp, torch.tensor([-1.01]), one, one, one, CONFIG)
+    loss, _ = policy_loss(LossInputs(logp, torch.tensor([-1.01]), one, one, one), CONFIG)
     assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(-math.exp(0.01), abs=1e-6)
 
 
 def test_empty_micro_batch() -> None:
-    loss, metrics = policy_loss(**step([], engine_logprobs=[]))
+    loss, metrics = loss_of(**step([], engine_logprobs=[]))
     assert loss.item() == 0.0
     assert metrics["mismatch_max"].item() == 0.0
 
@@ -367,11 +377,11 @@ def test_empty_micro_batch() -> None:
 )
 def test_a_term_without_its_input_is_an_error(settings: dict[str, Any], match: str) -> None:
     with pytest.raises(ValueError, match=match):
-        policy_loss(**{**step([1]), "config": LossConfig(**settings)})
+        loss_of(**{**step([1]), "config": LossConfig(**settings)})
 
 
 def test_shapes_must_agree() -> None:
     with pytest.raises(ValueError, match=r"advantages \(1,\)"):
-        policy_loss(**{**step([1, 1]), "advantages": tensor(1.0)})
+        loss_of(**{**step([1, 1]), "advantages": tensor(1.0)})
     with pytest.raises(ValueError, match=r"mask \(1,\)"):
-        policy_loss(**{**step([1, 1]), "mask": tensor(1)})
+        loss_of(**{**step([1, 1]), "mask": tensor(1)})

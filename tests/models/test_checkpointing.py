@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from mempo.learning.logprobs import token_logprobs
+from mempo.learning.logprobs import WantedTokens, token_logprobs
 from mempo.models.checkpointing import enable_gradient_checkpointing
 
 LAYERS = 3
@@ -52,7 +52,9 @@ def gradients(
     wanted = torch.zeros(ids.shape, dtype=torch.bool)
     wanted[:, 7:15] = True
     with Counted() as counted:
-        token_logprobs(model, ids, torch.ones_like(ids), wanted).logprobs.sum().backward()
+        token_logprobs(
+            model, WantedTokens(ids, torch.ones_like(ids), wanted)
+        ).logprobs.sum().backward()
     return {name: p.grad for name, p in model.named_parameters()}, counted.calls
 
 

@@ -15,7 +15,7 @@ from callbacks.sampled_trajectories import KEY
 from mempo.command.cli import compose
 from mempo.config import HealthConfig
 from mempo.inspect import curves
-from mempo.learning.loss import policy_loss
+from mempo.learning.loss import LossInputs, policy_loss
 from mempo.learning.rewards import score_answer
 from mempo.plots import dashboard, pictures
 from mempo.records import health, metric_names
@@ -84,7 +84,7 @@ def test_the_loss_logs_the_listed_keys_with_every_switch_on() -> None:
     config = compose("train", [f"loss.{switch}" for switch in switches]).loss
     one = torch.tensor([-0.5])
     mask, weights = torch.tensor([1]), torch.tensor([1.0])
-    _, sums = policy_loss(one, one, one, mask, weights, config, one, one, one)
+    _, sums = policy_loss(LossInputs(one, one, one, mask, weights, one, one, one), config)
     assert set(sums) - set(TOKEN_MEANS) == {"tokens", "policy_loss", "mismatch_max"}
     logged = {TOKEN_MEANS[key] for key in sums if key in TOKEN_MEANS}
     assert logged | {"update/gradient_norm", "engine/mismatch_max"} == {

@@ -6,7 +6,7 @@ import torch
 
 from mempo.engine.interface import Generation, Sampling
 from mempo.engine.vllm_engine import Engine
-from mempo.learning.logprobs import token_logprobs
+from mempo.learning.logprobs import WantedTokens, token_logprobs
 
 
 def generate(
@@ -27,7 +27,7 @@ def trainer_logprobs(
     wanted = torch.zeros_like(row, dtype=torch.bool)
     wanted[:, len(prompt) :] = True
     with torch.no_grad():
-        result = token_logprobs(model, row, torch.ones_like(row), wanted, temperature)
+        result = token_logprobs(model, WantedTokens(row, torch.ones_like(row), wanted), temperature)
     return result.logprobs[0, len(prompt) :]
 
 
