@@ -8,20 +8,26 @@ that the rest of the project works without it.
 from __future__ import annotations
 
 import gc
-import math
 import os
-import random
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from mempo.config import EngineConfig
+from mempo.engine.host_state import (
+    host_random_states_kept,
+    llvmlite_hidden,
+    rank_in_environment,
+)
 from mempo.engine.interface import Generation, Sampling
+from mempo.engine.start_arguments import (
+    ENVIRONMENT,
+    ENVIRONMENT_DEFAULTS,
+    device_arguments,
+    shared_arguments,
+)
 from mempo.runtime.errors import MempoError
 from mempo.runtime.gather import is_distributed
 
@@ -62,7 +68,7 @@ class Engine:
         self._stop_strings = list(stop_strings)
         self._requests = 0
         self._keys: dict[str, str] = {}
-        with _host_random_states_kept():
+        with host_random_states_kept():
             self._llm = _start(model, config, dtype)
         self.max_model_len = int(self._llm.model_config.max_model_len)
 
@@ -130,7 +136,7 @@ class Engine:
         if self._asleep:
             self._llm.wake_up()
             self._asleep = False
-        with _host_random_states_kept():
+        with host_random_states_kept():
             self._llm.collective_rpc(
                 "reload_weights",
                 kwargs={"weights_iterator": iter(weights), "is_checkpoint_format": True},
@@ -188,40 +194,16 @@ def _repack_tied_head(model: Any) -> None:
 
 
 def _start(model: str, config: EngineConfig, dtype: str) -> Any:
-    """Builds ``vllm.LLM`` with settings that keep it in this process and deterministic."""
-    on_gpu = torch.cuda.is_available()
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    arguments: dict[str, Any] = {
-        "dtype": dtype if config.dtype == "auto" else config.dtype,
-        "max_num_seqs": config.max_num_seqs,
-        "enable_prefix_caching": config.enable_prefix_caching,
-        "generation_config": "vllm",
-        "logprobs_mode": "processed_logprobs",
-        "tensor_parallel_size": config.tensor_parallel,
-        "use_tqdm_on_load": False,
-    }
-    if config.max_model_len is not None:
-        arguments["max_model_len"] = config.max_model_len
-    if is_distributed():  # this process's device is its own, and parts may be in other processes
-        arguments["distributed_executor_backend"] = "external_launcher"
-    if on_gpu:
-        arguments["gpu_memory_utilization"] = config.gpu_memory_utilization
-        arguments["enable_sleep_mode"] = True
-    else:
-        os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(math.ceil(config.cpu_kv_cache_gib))
-        os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
-        arguments["enforce_eager"] = True
-        # Seeded requests fail on the CPU when a prompt is prefilled in chunks.
-        arguments["enable_chunked_prefill"] = False
-        arguments["max_num_batched_tokens"] = max(
-            _context_length(model, config), config.max_num_seqs
-        )
+    """Builds ``vllm.LLM``. Raises ``EngineError`` that says what to change."""
+    device = device_arguments(model, config)
+    for name, value in ENVIRONMENT_DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    os.environ.update({**ENVIRONMENT, **device.environment})
+    arguments = {**shared_arguments(config, dtype, is_distributed()), **device.arguments}
     try:
         from vllm import LLM
 
-        with _llvmlite_hidden(), _rank_in_environment():
+        with llvmlite_hidden(), rank_in_environment():
             return LLM(model, **arguments)
     except ImportError as error:
         raise EngineError(
@@ -229,73 +211,7 @@ def _start(model: str, config: EngineConfig, dtype: str) -> Any:
             "the installation"
         ) from error
     except (ValueError, RuntimeError, MemoryError, OSError) as error:
-        remedy = (
-            "lower engine.gpu_memory_utilization or engine.max_model_len"
-            if on_gpu
-            else "lower engine.cpu_kv_cache_gib or engine.max_model_len"
-        )
         raise EngineError(
-            f"the engine cannot start with {model}: {error}\nIf memory is short, {remedy}."
+            f"the engine cannot start with {model}: {error}\nIf memory is short, lower "
+            f"{device.memory_setting} or engine.max_model_len."
         ) from error
-
-
-@contextmanager
-def _rank_in_environment() -> Iterator[None]:
-    """Within the block the environment names this process's rank and device, where vLLM looks for
-    them in a run of several processes. Not every launcher sets them in each process."""
-    before = {name: os.environ.get(name) for name in ("RANK", "LOCAL_RANK")}
-    if is_distributed():
-        rank = torch.distributed.get_rank()
-        device = torch.cuda.current_device() if torch.cuda.is_available() else rank
-        os.environ.update(RANK=str(rank), LOCAL_RANK=str(device))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
-def _llvmlite_hidden() -> Iterator[None]:
-    """Within the block one module of llvmlite is not among the loaded ones.
-
-    When it starts, vLLM looks at every object of every loaded module and trips over llvmlite's
-    library handle, which answers to any name. numba brings it, which the ``bm25s`` retriever uses.
-    """
-    name = "llvmlite.binding.ffi"
-    module = sys.modules.pop(name, None)
-    try:
-        yield
-    finally:
-        if module is not None:
-            sys.modules[name] = module
-
-
-def _context_length(model: str, config: EngineConfig) -> int:
-    if config.max_model_len is not None:
-        return config.max_model_len
-    from transformers import AutoConfig
-
-    return int(AutoConfig.from_pretrained(model).max_position_embeddings)
-
-
-@contextmanager
-def _host_random_states_kept() -> Iterator[None]:
-    """Building an engine reseeds Python, NumPy and torch in this process: put them back."""
-    python_state, numpy_state, torch_state = (
-        random.getstate(),
-        np.random.get_state(),
-        torch.get_rng_state(),
-    )
-    cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    try:
-        yield
-    finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)
-        torch.set_rng_state(torch_state)
-        if cuda_states:
-            torch.cuda.set_rng_state_all(cuda_states)

@@ -6,7 +6,8 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from mempo.agent.rollout import Attempt, Progress, Rollout
+from mempo.agent.collection import Attempt, Progress, Watch
+from mempo.agent.rollout import Rollout
 from mempo.agent.state_machine import AgentSettings
 from mempo.config import EvaluationConfig
 from mempo.engine.interface import Sampling
@@ -78,7 +79,7 @@ def evaluate(
                 for task in chosen[rank::world_size]
             },
             evaluation_sampling(config),
-            progress=progress,
+            Watch(progress),
         )
         records = [summary(trajectory_record(trajectory)) for trajectory in own]
         summaries = [row for part in gather_objects(records) for row in part]

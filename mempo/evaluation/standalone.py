@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from mempo.agent.collection import Watch
 from mempo.agent.prompts import load_template
 from mempo.agent.protocol import STOP_STRINGS
 from mempo.agent.rollout import Rollout
@@ -159,8 +160,7 @@ def _roll_out_model(
     rollout.run(
         attempts,
         evaluation_sampling(config.evaluation),
-        progress=lambda tick: bar.advance(tick.trajectories_done, tick.tokens),
-        finished=keep,
+        Watch(lambda tick: bar.advance(tick.trajectories_done, tick.tokens), keep),
         at_once=config.engine.max_num_seqs,
     )
 

@@ -15,6 +15,7 @@ from typing import Any, cast
 import lightning as L
 from torch.utils.data import DataLoader, Dataset
 
+from mempo.agent.collection import Watch
 from mempo.agent.conversation import Conversation
 from mempo.agent.protocol import STOP_STRINGS
 from mempo.agent.rollout import Rollout
@@ -258,8 +259,9 @@ class RolloutDataModule(L.LightningDataModule):
                 Sampling(settings.temperature, settings.top_p, settings.top_k),
                 seed_parts=(self.config.seed, epoch, group.index),
                 epoch=epoch,
-                progress=lambda tick: bar.advance(tick.trajectories_done, tick.tokens),
-                stopped=stopped,
+                watch=Watch(
+                    lambda tick: bar.advance(tick.trajectories_done, tick.tokens), stopped=stopped
+                ),
             )
         return group.own_part(group.from_leader(collected))
 

@@ -11,8 +11,9 @@ from typing import Any
 import jinja2
 import pytest
 
+from mempo.agent.collection import Attempt, Progress, RolloutStopped, Watch
 from mempo.agent.prompts import load_template
-from mempo.agent.rollout import Attempt, Progress, Rollout
+from mempo.agent.rollout import Rollout
 from mempo.agent.state_machine import AgentSettings
 from mempo.agent.tools import ToolBox, ToolFailureError
 from mempo.config import RetrieverConfig
@@ -117,7 +118,7 @@ def test_trajectories_come_in_the_order_of_tasks_and_samples() -> None:
     }
     ticks: list[Progress] = []
     rollout, engine = make_rollout(scripts)
-    found = collect(rollout, tasks=2, samples=2, epoch=3, progress=ticks.append)
+    found = collect(rollout, tasks=2, samples=2, epoch=3, watch=Watch(ticks.append))
     assert [(t.task.id, t.sample, t.epoch) for t in found] == [
         ("t0", 0, 3),
         ("t0", 1, 3),
@@ -200,7 +201,7 @@ def test_a_slow_tool_holds_up_nobody() -> None:
         order.append(done[-1] if len(order) == 0 else done[0])
         retriever.release.set()
 
-    found = collect(rollout, tasks=2, progress=finished)
+    found = collect(rollout, tasks=2, watch=Watch(finished))
     assert not retriever.timed_out
     assert order == ["1/0", "0/0"]
     assert [request.key for request in engine.requests] == ["0/0", "1/0", "1/0", "0/0"]
@@ -304,7 +305,7 @@ def test_at_most_so_many_run_at_once_and_the_next_begins_when_one_ends() -> None
     found = rollout.run(
         attempts,
         Sampling(),
-        finished=lambda key, trajectory: ended.append((key, trajectory.task.id)),
+        Watch(finished=lambda key, trajectory: ended.append((key, trajectory.task.id))),
         at_once=2,
     )
     assert max(most) == 2
@@ -314,6 +315,15 @@ def test_at_most_so_many_run_at_once_and_the_next_begins_when_one_ends() -> None
     assert [len(trajectory.rounds) for trajectory in found] == [7, 1, 1, 1, 1]
     alone = derive_seed(7, "c", 0, 1)
     assert [request.seed for request in engine.of("c")] == [alone]
+
+
+def test_a_stop_is_taken_before_the_next_engine_step() -> None:
+    rollout, engine = make_rollout([ANSWER])
+    with pytest.raises(RolloutStopped):
+        collect(rollout, samples=2, watch=Watch(stopped=lambda: True))
+    assert [request.key for request in engine.requests] == ["0/0", "0/1"]
+    assert engine.aborted == 1
+    assert not engine.has_unfinished()
 
 
 def test_each_attempt_has_its_own_settings() -> None:

@@ -1,0 +1,151 @@
+"""Trajectories on their way, with no lock-step (specification section 4).
+
+Each trajectory runs on its own: GENERATING → TOOL → GENERATING → … → DONE. The engine is stepped
+by one thread; tools run on worker threads meanwhile; a slow tool holds up nobody else.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from dataclasses import dataclass
+
+from mempo.agent.state_machine import Agent, AgentSettings, GenerationRequest
+from mempo.agent.tools import ErrorRate, ToolResult
+from mempo.engine.interface import GenerationEngine, Sampling
+from mempo.runtime.seeds import derive_seed
+from mempo.trajectory import Task, Trajectory
+
+_IDLE_WAIT_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One trajectory to make. The seeds of its requests come from ``seed_parts``, the task's id,
+    the sample's number and the request's number within the trajectory, and from nothing else."""
+
+    task: Task
+    sample: int
+    settings: AgentSettings
+    seed_parts: tuple[object, ...] = ()
+    epoch: int = 0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One tick of the progress bar."""
+
+    trajectories_done: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who is told of a collection and may end it.
+
+    ``progress`` and ``finished`` (key and trajectory) are called as each trajectory ends;
+    ``stopped`` is asked before every engine step.
+    """
+
+    progress: Callable[[Progress], None] | None = None
+    finished: Callable[[str, Trajectory], None] | None = None
+    stopped: Callable[[], bool] = lambda: False
+
+
+class RolloutStopped(Exception):
+    """The rollout was asked to stop."""
+
+
+class Collection:
+    """Attempts that share an engine and tools, until all of them have ended.
+
+    Args:
+        engine: generates token ids.
+        executor: runs tools.
+        attempts: the trajectories to make, by key, in the order in which they begin.
+        sampling: how tokens are drawn.
+        start: makes the agent of an attempt.
+    """
+
+    def __init__(
+        self,
+        engine: GenerationEngine,
+        executor: Executor,
+        attempts: Mapping[str, Attempt],
+        sampling: Sampling,
+        start: Callable[[Attempt], Agent],
+    ) -> None:
+        self._engine = engine
+        self._executor = executor
+        self._attempts = attempts
+        self._sampling = sampling
+        self._start = start
+        self._waiting = deque(attempts)
+        self._agents: dict[str, Agent] = {}
+        self._tool_calls: dict[Future[ToolResult], str] = {}
+
+    def run(
+        self, at_once: int, stopped: Callable[[], bool], errors: ErrorRate
+    ) -> Iterator[tuple[str, Trajectory]]:
+        """Key and trajectory of each attempt as it ends; at most ``at_once`` are on their way.
+
+        Raises ``RolloutStopped`` once ``stopped`` says so, and what engine, tools and ``errors``
+        raise.
+        """
+        yield from self._begin(at_once)
+        while self._tool_calls or self._engine.has_unfinished():
+            if stopped():
+                raise RolloutStopped
+            yield from self._step_engine()
+            yield from self._begin(at_once)
+            yield from self._take_tool_results(errors)
+            yield from self._begin(at_once)
+        errors.check()
+
+    def _begin(self, at_once: int) -> Iterator[tuple[str, Trajectory]]:
+        while self._waiting and len(self._agents) < at_once:
+            key = self._waiting.popleft()
+            self._agents[key] = self._start(self._attempts[key])
+            yield from self._proceed(key)
+
+    def _step_engine(self) -> Iterator[tuple[str, Trajectory]]:
+        for generation in self._engine.step() if self._engine.has_unfinished() else ():
+            self._agents[generation.key].receive(
+                generation.ids, generation.logprobs, generation.finish_reason
+            )
+            yield from self._proceed(generation.key)
+
+    def _take_tool_results(self, errors: ErrorRate) -> Iterator[tuple[str, Trajectory]]:
+        """Of the tool calls that have ended; waits for one where the engine has nothing to do."""
+        if not self._tool_calls:
+            return
+        idle = not self._engine.has_unfinished()
+        done, _ = wait(
+            self._tool_calls,
+            timeout=_IDLE_WAIT_SECONDS if idle else 0,
+            return_when=FIRST_COMPLETED,
+        )
+        for future in done:
+            key = self._tool_calls.pop(future)
+            result = future.result()
+            errors.record(result)
+            self._agents[key].observe(result)
+            yield from self._proceed(key)
+
+    def _proceed(self, key: str) -> Iterator[tuple[str, Trajectory]]:
+        """Moves one trajectory to its next wait: for the engine, for a tool, or for nothing."""
+        agent = self._agents[key]
+        call = agent.pending_call
+        if call is not None:
+            self._tool_calls[self._executor.submit(agent.session.call, *call)] = key
+        elif (request := agent.next_request()) is not None:
+            self._submit(key, agent.trajectory, request)
+        else:
+            del self._agents[key]
+            yield key, agent.trajectory
+
+    def _submit(self, key: str, trajectory: Trajectory, request: GenerationRequest) -> None:
+        seed_parts = self._attempts[key].seed_parts
+        seed = derive_seed(*seed_parts, trajectory.task.id, trajectory.sample, request.number)
+        self._engine.submit(key, request.prompt_ids, request.max_tokens, seed, self._sampling)
