@@ -8,6 +8,7 @@ from mempo.config import Config, require_path
 from mempo.data.formats.reading import is_hub_name
 from mempo.models.folder import check_model_folder
 from mempo.runtime.errors import ConfigError
+from mempo.runtime.run_folder import METRICS_FILE
 
 
 def check_paths(config: Config) -> None:
@@ -31,9 +32,9 @@ def check_run_folder(config: Config) -> None:
     """Raises ``ConfigError`` for a new run into the folder of another one, which would write over
     its files and lose them."""
     goes_on = config.resume is not None or config.ckpt_path is not None
-    if not goes_on and (Path(config.run_dir) / "metrics.jsonl").exists():
+    if not goes_on and (Path(config.run_dir) / METRICS_FILE).exists():
         raise ConfigError(
-            f"run_dir={config.run_dir} holds a run (metrics.jsonl): add resume=auto to go on with "
+            f"run_dir={config.run_dir} holds a run ({METRICS_FILE}): add resume=auto to go on with "
             "it, or choose another folder for a new one"
         )
 

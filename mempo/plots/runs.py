@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 
 from mempo.runtime.errors import MempoError
 from mempo.runtime.run_files import read_lines
+from mempo.runtime.run_folder import CONFIG_FILE, EVALUATION_FILE, METRICS_FILE
 
 IGNORED: Final = (
     "algorithm",
@@ -88,18 +89,18 @@ class Band:
 
 def read_plot_run(folder: Path) -> PlotRun:
     """Reads a run folder. Raises ``MempoError`` when it holds no metrics."""
-    path = folder / "metrics.jsonl"
+    path = folder / METRICS_FILE
     if not path.is_file():
         raise MempoError(f"{path}: no such file; name a folder that train.py wrote")
     records = read_lines(path)
     if not records:
         raise MempoError(f"{path} is empty: no epoch of that run has ended")
-    evaluation = folder / "evaluation.json"
+    evaluation = folder / EVALUATION_FILE
     return PlotRun(
         folder,
         records,
         json.loads(evaluation.read_bytes()) if evaluation.is_file() else {},
-        _settings(folder / ".hydra" / "config.yaml"),
+        _settings(folder / CONFIG_FILE),
     )
 
 
