@@ -15,7 +15,7 @@ from mempo.runtime.stopping import told_when_stopped
 def main(cfg: DictConfig) -> None:
     """Evaluates ``evaluation.model_path`` or ``evaluation.models`` on the held-out tasks."""
     config = to_config(cfg)
-    from mempo.runtime.quiet import quiet_libraries
+    from mempo.runtime.library_warnings import quiet_libraries
 
     quiet_libraries()
     from mempo.evaluation.standalone import evaluate_models

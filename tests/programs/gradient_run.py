@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from mempo.command.cli import compose
 from mempo.config import Config
 from mempo.learning.batches import Batch
-from mempo.runtime.quiet import quiet_libraries
+from mempo.runtime.library_warnings import quiet_libraries
 from mempo.training.module import MemPOModule
 from mempo.trajectory import Trajectory
 from tests.learning.test_gradient_truth import (
