@@ -29,13 +29,14 @@ def main(cfg: DictConfig) -> None:
     check_paths(config)
     check_run_folder(config)
     check_accelerator(config)
-    from mempo.runtime.quiet import quiet_libraries
+    from mempo.runtime.library_warnings import quiet_libraries
 
     quiet_libraries()
+    from mempo.command.callbacks import configured_callbacks
     from mempo.training.run import train
 
     with told_when_stopped(lambda: how_to_go_on(config.run_dir)):
-        train(config)
+        train(config, configured_callbacks(config))
     if is_first_process():
         print(f"written to {config.run_dir}", flush=True)
 

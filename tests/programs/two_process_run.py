@@ -15,7 +15,7 @@ import lightning.pytorch as pl
 import torch
 
 from mempo.command.cli import compose
-from mempo.runtime.quiet import quiet_libraries
+from mempo.runtime.library_warnings import quiet_libraries
 
 
 class SaveWeights(pl.Callback):
@@ -29,6 +29,7 @@ class SaveWeights(pl.Callback):
 
 def main(run_dir: str, cache_dir: str) -> None:
     quiet_libraries()
+    from callbacks.build import run_callbacks
     from mempo.data.tasks import load_task_sets
     from mempo.training.run import reinforce, supervised_start
 
@@ -45,8 +46,9 @@ def main(run_dir: str, cache_dir: str) -> None:
         ],
         run_dir=run_dir,
     )
+    callbacks = [*run_callbacks(config), SaveWeights(Path(run_dir))]
     start = supervised_start(config)
-    reinforce(config, start, load_task_sets(config), [SaveWeights(Path(run_dir))])
+    reinforce(config, start, load_task_sets(config), callbacks)
 
 
 if __name__ == "__main__":

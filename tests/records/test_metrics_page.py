@@ -19,8 +19,8 @@ from mempo.learning.loss import policy_loss
 from mempo.learning.rewards import score_answer
 from mempo.plots import dashboard, pictures
 from mempo.records import health, metric_names
-from mempo.records.epoch_metrics import epoch_metrics
-from mempo.training.module import TOKEN_MEANS
+from mempo.records.epoch_metrics import collect
+from mempo.training.update_sums import TOKEN_MEANS
 from tests.support.handmade import make_round, make_trajectory
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
@@ -68,7 +68,7 @@ def test_trajectories_log_the_listed_keys() -> None:
     scored.kept_mem, scored.kept_full = 0.5, 1.0
     trajectory = make_trajectory(rounds=(make_round(1, 3), scored))
     trajectory.metrics = score_answer("Ann", trajectory.task)
-    found = {metric_names.pattern_of(key) for key in epoch_metrics([trajectory])}
+    found = {metric_names.pattern_of(key) for key in collect([trajectory]).result()}
     elsewhere = ("update/", "engine/", "seconds/", "peak_gib/", "trainer/")
     assert found == {
         key for key in metric_names.RECORD_KEYS if key != "epoch" and not key.startswith(elsewhere)
