@@ -14,15 +14,15 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAM_SECONDS = 600
 
 
-def run_program(program: str, *arguments: str, expect: int = 0) -> str:
-    """Runs a program of the project (or a module: ``-m``) and returns its output, standard output
-    last."""
+def run_program(program: str, *arguments: str, expect: int = 0, folder: Path = ROOT) -> str:
+    """Runs a program of the project (or a module: ``-m``) in ``folder`` and returns its output,
+    standard output last."""
     done = subprocess.run(
         [sys.executable, program, *arguments],
         capture_output=True,
         text=True,
         timeout=PROGRAM_SECONDS,
-        cwd=ROOT,
+        cwd=folder,
         env={**os.environ, "WANDB_MODE": "offline"},
     )
     assert done.returncode == expect, done.stdout[-4000:] + done.stderr[-4000:]
