@@ -268,7 +268,8 @@ class OneStepModule(pl.LightningModule):
         self.epoch_metrics: dict[str, float] = {}
 
     def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
-        return self.layer(batch).sum()
+        loss: torch.Tensor = self.layer(batch).sum()
+        return loss
 
     def on_train_batch_end(self, *_: Any) -> None:
         self.epoch_metrics = {"update/loss": float(self.current_epoch)}

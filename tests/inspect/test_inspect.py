@@ -189,7 +189,8 @@ class Elements(HTMLParser):
 
     @property
     def data(self) -> dict[str, Any]:
-        return json.loads(self.scripts[0])
+        data: dict[str, Any] = json.loads(self.scripts[0])
+        return data
 
 
 # Facts

@@ -30,7 +30,8 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
     def run(main: Callable[[Sequence[str]], None], arguments: str) -> dict[str, Any]:
         main(arguments.split())
-        return json.loads(capsys.readouterr().out.splitlines()[-1])
+        last: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+        return last
 
     return run
 

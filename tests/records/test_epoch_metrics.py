@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from torch.multiprocessing.spawn import spawn
 
 from mempo.records.epoch_metrics import EpochMetrics, MetricSums, collect, epoch_metrics
 from mempo.trajectory import Ending, Trajectory
@@ -178,7 +178,7 @@ def _rank(rank: int, folder: str) -> None:
 
 
 def test_two_processes_with_different_keys(tmp_path: Path) -> None:
-    mp.spawn(_rank, args=(str(tmp_path),), nprocs=2)
+    spawn(_rank, args=(str(tmp_path),), nprocs=2)
     for rank in range(2):
         for result in json.loads((tmp_path / f"{rank}.json").read_text()):
             assert result == pytest.approx(EXPECTED)
