@@ -1,4 +1,5 @@
-"""The configuration tree: everything in ``conf/`` composes, and every wrong setting says so."""
+"""The configuration tree: everything in ``conf/`` composes, and every wrong setting says so
+(around the method)."""
 
 from __future__ import annotations
 

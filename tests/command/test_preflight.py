@@ -1,4 +1,4 @@
-"""What is refused before any work is done."""
+"""What is refused before any work is done (around the method)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The generated world: splits, chains, pages, and the same world in every process."""
+"""The generated world: splits, chains, pages, and the same world in every process (around section
+11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Demonstrations: honest, in the round protocol, and complete chains found with the real tools."""
+"""Demonstrations: honest, in the round protocol, and complete chains found with the real tools
+(around section 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The share of questions whose passages are found (docs/retrieval.md)."""
+"""The share of questions whose passages are found (around section 11; docs/retrieval.md)."""
 
 from __future__ import annotations
 

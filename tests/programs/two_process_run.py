@@ -1,7 +1,7 @@
 """Trains on two CPU processes and saves each rank's weights after every epoch.
 
-Run by test_training.py as ``two_process_run.py RUN_DIR CACHE_DIR``. Three tasks over two ranks, so
-one rank has twice the other's rows.
+Run by test_several_processes.py as ``two_process_run.py RUN_DIR CACHE_DIR``. Three tasks over two
+ranks, so one rank has twice the other's rows.
 """
 
 from __future__ import annotations

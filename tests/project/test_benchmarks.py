@@ -1,4 +1,5 @@
-"""Every benchmark runs at a small shape, finds its sides equal, and prints its figures last."""
+"""Every benchmark runs at a small shape, finds its sides equal, and prints its figures last
+(around the method)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The docs say what the configuration says."""
+"""The docs say what the configuration says (around the method)."""
 
 from __future__ import annotations
 

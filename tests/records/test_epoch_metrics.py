@@ -1,4 +1,5 @@
-"""Epoch metrics against values worked out by hand, on one process and merged over two."""
+"""Epoch metrics against values worked out by hand, on one process and merged over two (around the
+method)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Each health check provoked once on hand-made records, and a healthy run that provokes none."""
+"""Each health check provoked once on hand-made records, and a healthy run that provokes none
+(around the method)."""
 
 from __future__ import annotations
 

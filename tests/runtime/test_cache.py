@@ -1,4 +1,4 @@
-"""Folders that runs share."""
+"""Folders that runs share (around the method)."""
 
 from __future__ import annotations
 

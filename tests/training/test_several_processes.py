@@ -1,4 +1,5 @@
-"""Runs of two processes on real parts: uneven shares, a shared engine, one of them killed."""
+"""Runs of two processes on real parts: uneven shares, a shared engine, one of them killed (around
+the method)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The list of logged keys, the page that defines them, what is logged, and who reads it."""
+"""The list of logged keys, the page that defines them, what is logged, and who reads it (around
+the method)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The run inspector: what it reads, what it computes, and that nothing of a model becomes markup.
+"""The run inspector (around the method): what it reads, what it computes, and that nothing of a
+model becomes markup.
 
 Expected values are worked out by hand from the run that ``make_run`` writes.
 """

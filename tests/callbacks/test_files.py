@@ -1,4 +1,5 @@
-"""What the callbacks and their helpers write: files, loggers, lines, pictures."""
+"""What the callbacks and their helpers write: files, loggers, lines, pictures (around the
+method)."""
 
 from __future__ import annotations
 

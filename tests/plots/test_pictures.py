@@ -1,4 +1,4 @@
-"""Pictures of runs: which runs belong together, their bands, and the files."""
+"""Pictures of runs: which runs belong together, their bands, and the files (around the method)."""
 
 from __future__ import annotations
 

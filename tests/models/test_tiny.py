@@ -1,4 +1,4 @@
-"""The tiny policy and its tokenizer."""
+"""The tiny policy and its tokenizer (around the method)."""
 
 from __future__ import annotations
 
