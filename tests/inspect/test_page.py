@@ -22,7 +22,7 @@ import pytest
 from mempo.data.world import Fact
 from mempo.inspect import document, server
 from mempo.inspect.__main__ import main
-from mempo.inspect.curves import PANELS, Panel, draw_charts, metric_rows, panel_series, running_mean
+from mempo.inspect.curves import PANELS, Panel, draw_charts, metric_rows, panel_series
 from mempo.inspect.differences import memory_difference
 from mempo.inspect.document import evaluation_rows, page_bytes, page_script, render_page
 from mempo.inspect.reading import read_run, run_version
@@ -457,7 +457,6 @@ def test_curves() -> None:
     assert panel_series(kept, off) == []  # no filter: nothing to see
     on = [*off, {"epoch": 1, "filter/kept_mem": 0.5, "filter/none_kept_mem": 0.25}]
     assert [one.label for one in panel_series(kept, on)] == ["kept", "none"]
-    assert running_mean([1.0, None, 4.0, 1.0], window=3) == [1.0, None, 2.5, 2.5]
     charts = draw_charts(metrics)
     assert [chart.title for chart in charts] == ["Memory reward by round", "Endings, share"]
     assert charts[0].data["epochs"] == [1, 2]

@@ -18,7 +18,7 @@ from mempo.plots.pictures import (
     quality_against_tokens,
     usual_window,
 )
-from mempo.plots.runs import group_runs, read_plot_run, smoothed
+from mempo.plots.runs import group_runs, read_plot_run
 from mempo.runtime.errors import MempoError
 from mempo.runtime.run_files import append_lines
 
@@ -99,11 +99,6 @@ def test_bands_over_the_epochs_that_every_run_has(tmp_path: Path) -> None:
     assert group.band("memory/reward_mean").epochs == [2]
     assert group.band("no/such_key").epochs == []
     assert group.rounds("memory_reward_by_round") == [2, 10]
-
-
-def test_running_mean_is_shorter_at_the_ends() -> None:
-    assert smoothed({1: 1.0, 2: 2.0, 4: 6.0}, 3) == pytest.approx({1: 1.5, 2: 3.0, 4: 4.0})
-    assert smoothed({1: 1.0, 2: 2.0}, 1) == {1: 1.0, 2: 2.0}
 
 
 def test_the_picture_shows_the_values_and_whole_epochs(tmp_path: Path) -> None:

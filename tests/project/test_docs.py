@@ -9,17 +9,10 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from mempo.command.cli import compose_tree
+from mempo.runtime.nested import leaves
 
 ROOT = Path(__file__).resolve().parents[2]
 SECTIONS = ("reward", "scoring", "outcome", "memory", "loss", "rollout")
-
-
-def leaves(node: dict[str, Any], prefix: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in node.items():
-        name = f"{prefix}.{key}"
-        found.update(leaves(value, name) if isinstance(value, dict) else {name: value})
-    return found
 
 
 def as_written(value: Any) -> str:
@@ -37,7 +30,7 @@ def test_every_switch_stands_in_the_docs_with_its_default() -> None:
     for section in SECTIONS:
         node = OmegaConf.to_container(config[section], resolve=False)
         assert isinstance(node, dict)
-        found = leaves({str(key): value for key, value in node.items()}, section)
+        found = leaves(node, section)
         expected.update({name: as_written(value) for name, value in found.items()})
     text = (ROOT / "docs" / "switches.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([a-z_.]+)` \| `(.+?)` \|", text, flags=re.MULTILINE)
