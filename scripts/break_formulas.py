@@ -166,10 +166,8 @@ def main(wanted: str = "") -> int:
         results = executor.map(lambda entry: _red_tests(copies, entry), chosen)
         for entry, red in zip(chosen, results, strict=True):
             survivors += not red
-            print(
-                f"| {entry.name} | `{entry.file}` | {len(red)} | {red[0] if red else '**none**'} |",
-                flush=True,
-            )
+            first = red[0] if red else "**none**"
+            print(f"| {entry.name} | `mempo/{entry.file}` | {len(red)} | {first} |", flush=True)
     return min(survivors, 1)
 
 
