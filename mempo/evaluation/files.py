@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from mempo.config import Config
 from mempo.runtime.errors import ConfigError
+from mempo.runtime.nested import leaves
 from mempo.runtime.run_files import append_lines, read_lines, write_json, write_lines
 from mempo.runtime.run_folder import (
     EVALUATION_FILE,
@@ -135,7 +136,7 @@ class EvaluationFolder:
             before = json.loads(path.read_bytes())
         except ValueError as error:
             raise ConfigError(f"{path}: not JSON ({error}): choose another run_dir") from None
-        old, new = dict(_leaves(before)), dict(_leaves(settings))
+        old, new = leaves(before), leaves(settings)
         changed = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
         if changed:
             told = [
@@ -169,14 +170,6 @@ def _digest(tasks: Sequence[Task]) -> str:
     plain = [[task.id, [[one.question, one.golds] for one in task.objectives]] for task in tasks]
     digest = hashlib.sha256(json.dumps(plain).encode()).hexdigest()
     return f"{len(tasks)} tasks, {digest[:16]}"
-
-
-def _leaves(node: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(node, dict) and node:
-        for key, value in node.items():
-            yield from _leaves(value, f"{name}.{key}" if name else key)
-    else:
-        yield name, node
 
 
 def _told(value: Any) -> str:

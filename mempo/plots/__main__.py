@@ -6,8 +6,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from mempo.plots.pictures import PICTURES, SMOOTHED_FROM, WINDOW, save, usual_window
+from mempo.plots.pictures import PICTURES, save, usual_window
 from mempo.plots.runs import group_runs, read_plot_run
+from mempo.records.smoothing import SMOOTHED_FROM, WINDOW
 from mempo.runtime.friendly_errors import friendly_errors
 
 

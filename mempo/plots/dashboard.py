@@ -7,7 +7,7 @@ python -m mempo.plots.dashboard --project mempo
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -111,15 +111,6 @@ LAYOUT: Final = (
         is_open=False,
     ),
 )
-
-
-def named_keys() -> Iterator[str]:
-    """Every metric that the workspace names."""
-    yield X_AXIS
-    yield TABLE
-    for section in LAYOUT:
-        for panel in section.panels:
-            yield from panel.keys
 
 
 def build_workspace(entity: str, project: str, name: str) -> Workspace:

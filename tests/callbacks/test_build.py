@@ -1,4 +1,5 @@
-"""Which callbacks a run gets, in which order, and those of one's own (docs/callbacks.md)."""
+"""Which callbacks a run gets, in which order, and those of one's own (docs/callbacks.md)
+(around the method)."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def main(run_dir: str, cache_dir: str, rank: str) -> None:
         if trainer.global_rank == int(rank):
             raise RuntimeError(f"broken on rank {rank}")
 
-    EpochLineCallback.on_train_epoch_end = broken  # type: ignore[method-assign]
+    EpochLineCallback.on_train_epoch_end = broken  # type: ignore[method-assign, assignment]
     config = compose(
         "train",
         [

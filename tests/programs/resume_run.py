@@ -1,6 +1,6 @@
 """Trains two epochs, once straight through and once broken off in the second and resumed.
 
-Run by test_training.py as ``resume_run.py RUN_DIR CACHE_DIR``; the runs' folders are
+Run by test_run.py as ``resume_run.py RUN_DIR CACHE_DIR``; the runs' folders are
 ``RUN_DIR/straight`` and ``RUN_DIR/resumed``. Prints one JSON line, last: the epochs that each run
 collected.
 """

@@ -1,7 +1,7 @@
 """Trains on two CPU processes and saves each rank's weights after every epoch.
 
-Run by test_training.py as ``two_process_run.py RUN_DIR CACHE_DIR``. Three tasks over two ranks, so
-one rank has twice the other's rows.
+Run by test_several_processes.py as ``two_process_run.py RUN_DIR CACHE_DIR``. Three tasks over two
+ranks, so one rank has twice the other's rows.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 
 from mempo.command.cli import compose
 from mempo.runtime.library_warnings import quiet_libraries
+from mempo.training.module import MemPOModule
 
 
 class SaveWeights(pl.Callback):
@@ -23,6 +24,7 @@ class SaveWeights(pl.Callback):
         self.folder = folder
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, MemPOModule)
         name = f"weights-{trainer.current_epoch}-{trainer.global_rank}.pt"
         torch.save(dict(pl_module.model.state_dict()), self.folder / name)
 

@@ -1,4 +1,4 @@
-"""The requirement files: pins that must not be lost."""
+"""The requirement files: pins that must not be lost (around the method)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Epoch metrics against values worked out by hand, on one process and merged over two."""
+"""Epoch metrics against values worked out by hand, on one process and merged over two (around the
+method)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from torch.multiprocessing.spawn import spawn
 
 from mempo.records.epoch_metrics import MetricSums, collect
 from mempo.records.epoch_record import gather_epoch_record
@@ -170,7 +171,7 @@ def _rank(rank: int, folder: str) -> None:
 
 
 def test_two_processes_with_different_keys(tmp_path: Path) -> None:
-    mp.spawn(_rank, args=(str(tmp_path),), nprocs=2)
+    spawn(_rank, args=(str(tmp_path),), nprocs=2)
     for rank in range(2):
         # Of two processes the slower one's seconds and the fuller one's memory.
         assert json.loads((tmp_path / f"{rank}.json").read_text()) == pytest.approx(

@@ -1,4 +1,5 @@
-"""Each health check provoked once on hand-made records, and a healthy run that provokes none."""
+"""Each health check provoked once on hand-made records, and a healthy run that provokes none
+(around the method)."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def test_a_healthy_run_provokes_none() -> None:
     assert findings([record(epoch) for epoch in range(20)], HealthConfig()) == {}
 
 
-ILL = {
+ILL: dict[str, tuple[list[dict[str, float]], str]] = {
     "memory_reward_flat": (
         [{}] + 2 * [{"memory__reward_mean": 0.004, "memory__reward_std": 0.003}],
         "memory rewards have been flat near zero for 2 epochs (mean +0.004, standard deviation "

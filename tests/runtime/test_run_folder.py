@@ -1,4 +1,4 @@
-"""The names of a run folder's files are written out in one place."""
+"""The names of a run folder's files are written out in one place (around the method)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def written_out(path: Path) -> list[str]:
             texts, names = [node], UNMISTAKABLE
         for text in texts:
             if isinstance(text, ast.Constant) and text.value in names:
-                found.append(f"{path.relative_to(ROOT)}, line {text.lineno}: {text.value}")
+                found.append(f"{path.relative_to(ROOT)}, line {text.lineno}: {text.value!r}")
     return found
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM_SECONDS = 600
@@ -29,11 +30,11 @@ def run_program(program: str, *arguments: str, expect: int = 0, folder: Path = R
     return done.stderr + done.stdout
 
 
-def read_lines(path: Path) -> list[dict]:
+def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def wait_for_epoch(metrics: Path, process: subprocess.Popen) -> None:
+def wait_for_epoch(metrics: Path, process: subprocess.Popen[Any]) -> None:
     """Until the first epoch's line is written."""
     deadline = time.monotonic() + PROGRAM_SECONDS / 2
     while not metrics.exists() or not metrics.read_bytes():

@@ -1,4 +1,5 @@
-"""The whole road on real parts, small: what a run leaves, and how it goes on."""
+"""The whole road on real parts, small: what a run leaves, and how it goes on (around the
+method)."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def test_a_run_leaves_its_files(run: tuple[Path, str]) -> None:
 
 
 def test_a_run_logs_what_the_docs_define(run: tuple[Path, str]) -> None:
-    """``mempo.records.metric_names`` is what docs/metrics.md defines (test_metrics_page.py)."""
+    """``mempo.records.metric_names`` is what docs/metrics.md defines (test_metric_names.py)."""
     folder, _ = run
     lines = read_lines(folder / "metrics.jsonl")
     logged = {metric_names.pattern_of(key) for line in lines for key in line}

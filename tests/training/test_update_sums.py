@@ -1,4 +1,4 @@
-"""The sums of an epoch's micro-batches, in one process and in two."""
+"""The sums of an epoch's micro-batches, in one process and in two (around the method)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor
+from torch.multiprocessing.spawn import spawn
 
 from mempo.training.update_sums import UpdateSums
 
@@ -61,7 +61,7 @@ def _rank(rank: int, folder: str) -> None:
 
 
 def test_two_processes_with_different_keys_and_micro_batches(tmp_path: Path) -> None:
-    mp.spawn(_rank, args=(str(tmp_path),), nprocs=2)
+    spawn(_rank, args=(str(tmp_path),), nprocs=2)
     for rank in range(2):
         assert json.loads((tmp_path / f"{rank}.json").read_text()) == {
             "loss": 1.75,

@@ -1,4 +1,5 @@
-"""What the callbacks and their helpers write: files, loggers, lines, pictures."""
+"""What the callbacks and their helpers write: files, loggers, lines, pictures (around the
+method)."""
 
 from __future__ import annotations
 
@@ -280,7 +281,8 @@ class OneStepModule(pl.LightningModule):
         self.epoch_metrics: dict[str, float] = {}
 
     def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
-        return self.layer(batch).sum()
+        loss: torch.Tensor = self.layer(batch).sum()
+        return loss
 
     def on_train_batch_end(self, *_: Any) -> None:
         self.epoch_metrics = {"update/loss": float(self.current_epoch)}
