@@ -102,7 +102,7 @@ def command_line(config_name: str) -> Iterator[None]:
     Covers misspelled settings and options, which Hydra refuses before the program is called, and
     lets ``run_dir=`` choose Hydra's own folder too, so that a run has one folder.
     """
-    remember_start()
+    remember_start(started_as())
     # Errors reach the handlers below as they are, not as Hydra's own print and exit code.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     for argument, following in pairwise([*sys.argv[1:], "VALUE"]):

@@ -12,7 +12,7 @@ from typing import Final
 
 from mempo.command.completion import completion_script
 from mempo.runtime.friendly_errors import end_with
-from mempo.runtime.program import remember_start
+from mempo.runtime.program import remember_start, started_by_process
 
 
 @dataclass(frozen=True)
@@ -75,23 +75,20 @@ def usage() -> str:
 
 def run(name: str, arguments: Sequence[str]) -> None:
     """Runs one subcommand within this process."""
-    remember_start(f"mempo {name}")
+    remember_start(f"{started_by_process()} {name}")
     subcommand = SUBCOMMANDS[name]
     if not subcommand.composed:
         importlib.import_module(subcommand.module).main(arguments)
         return
-    # As with `python -m`: Lightning starts its further processes from the name of the main module
-    # and sys.argv.
+    # As `python -m` does: Lightning starts its further processes from the main module's name and
+    # sys.argv.
     sys.argv[1:] = arguments
     runpy.run_module(subcommand.module, run_name="__main__", alter_sys=True)
 
 
 def _unknown(name: str) -> str:
     close = difflib.get_close_matches(name, SUBCOMMANDS, n=1, cutoff=0.5)
-    if close:
-        meant = f"; did you mean {close[0]}?"
-    elif "=" in name:
+    meant = f"; did you mean {close[0]}?" if close else ""
+    if "=" in name:
         meant = f"; settings come after one, as in `mempo train {name}`"
-    else:
-        meant = ""
     return f"{name}: there is no such subcommand{meant}\n`mempo --help` lists them"

@@ -6,32 +6,38 @@ import os
 import shlex
 import sys
 from pathlib import Path
+from typing import Final
 
-_VARIABLE = "MEMPO_PROGRAM"
-"""Set by ``mempo SUBCOMMAND``; ``conf/*.yaml`` reads it for the help text."""
+_VARIABLE: Final = "MEMPO_PROGRAM"
+"""Kept in the environment, where the help text of ``conf/*.yaml`` reads it."""
+
+_COMMANDS: Final = ("mempo ", "python -m mempo ")
+"""How ``mempo SUBCOMMAND`` can begin."""
 
 
 def started_as() -> str:
     """``mempo train``, ``python train.py`` or ``python -m mempo.command.train``."""
-    return os.environ.get(_VARIABLE) or _without_command()
+    return os.environ.get(_VARIABLE) or started_by_process()
 
 
-def remember_start(program: str | None = None) -> None:
-    """Keeps ``program``, or what the process shows of itself, for ``started_as`` here and in the
-    configuration's help."""
-    os.environ[_VARIABLE] = program or started_as()
+def started_by_process() -> str:
+    """The same without a subcommand, from the main module and ``sys.argv``."""
+    module = getattr(sys.modules["__main__"], "__spec__", None)
+    if module is not None:
+        return f"python -m {module.name.removesuffix('.__main__')}"
+    path = Path(sys.argv[0])
+    return f"python {shlex.quote(path.name)}" if path.suffix == ".py" else path.name
+
+
+def remember_start(program: str) -> None:
+    """``started_as`` returns ``program`` from now on, in processes started from here too."""
+    os.environ[_VARIABLE] = program
 
 
 def command(subcommand: str, module: str) -> str:
     """How to start another program: ``mempo index`` where this one was started in that way,
     ``python -m mempo.retrieval.build`` otherwise."""
-    through_command = started_as().split()[0] == "mempo"
-    return f"mempo {subcommand}" if through_command else f"python -m {module}"
-
-
-def _without_command() -> str:
-    module = getattr(sys.modules["__main__"], "__spec__", None)
-    if module is not None:
-        return f"python -m {module.name.removesuffix('.__main__')}"
-    path = Path(sys.argv[0])
-    return f"python {shlex.quote(path.name)}" if path.suffix == ".py" else path.name or "python"
+    for beginning in _COMMANDS:
+        if started_as().startswith(beginning):
+            return beginning + subcommand
+    return f"python -m {module}"
