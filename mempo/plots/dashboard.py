@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from mempo.runtime.errors import MempoError
 from mempo.runtime.friendly_errors import friendly_errors
+from mempo.runtime.program import command
 
 if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Workspace
@@ -184,7 +185,7 @@ def save_workspace(entity: str | None, project: str, name: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m mempo.plots.dashboard",
+        prog=command("dashboard", "mempo.plots.dashboard"),
         description="Saves a workspace for this project's metrics at Weights & Biases.",
     )
     parser.add_argument(
