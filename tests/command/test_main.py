@@ -1,4 +1,5 @@
-"""The command ``mempo``: its subcommands, its hints, its completion, its start of programs."""
+"""The command ``mempo``: its subcommands, its hints, its completion, its start of programs
+(around the method)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The wheel: built, installed into an environment of its own, and used from an empty folder."""
+"""The wheel: built, installed into an environment of its own, and used from an empty
+folder (around the method)."""
 
 from __future__ import annotations
 
