@@ -76,7 +76,7 @@ def test_every_file_and_module_that_a_page_names_is_there(page: Path) -> None:
 def test_the_table_of_rooms_is_complete() -> None:
     rooms = re.findall(r"`mempo/(\w+)(?:/|\.py)?`", PAGES[0].read_text(encoding="utf-8"))
     inside = {path.name.removesuffix(".py") for path in (ROOT / "mempo").iterdir()}
-    assert set(rooms) == inside - {"__init__", "__main__", "__pycache__", "py.typed"}
+    assert set(rooms) == inside - {"__init__", "__pycache__", "py.typed"}
 
 
 def test_every_test_file_says_which_sections_it_holds_to() -> None:
