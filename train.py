@@ -1,45 +1,8 @@
-"""Train a language-model agent that writes its own memory: `python train.py --help`."""
+"""`mempo train` from a checkout: `python train.py --help`."""
 
 from __future__ import annotations
 
-import hydra
-from omegaconf import DictConfig
-
-from mempo.command.cli import command_line, to_config
-from mempo.command.preflight import check_accelerator, check_paths, check_run_folder
-from mempo.runtime.friendly_errors import friendly_errors, remove_unused_run_folder
-from mempo.runtime.processes import is_first_process
-from mempo.runtime.stopping import how_to_go_on, told_when_stopped
-
-
-@hydra.main(version_base="1.3", config_path="conf", config_name="train")
-@friendly_errors()
-def main(cfg: DictConfig) -> None:
-    """Checks the configuration, then prints the plan (``dry_run=true``) or trains."""
-    config = to_config(cfg)
-    if config.dry_run:
-        import torch
-
-        from mempo.command.plan import make_plan, planned_world_size, print_plan
-
-        print_plan(make_plan(config, *planned_world_size(config, torch.cuda.device_count())))
-        remove_unused_run_folder()
-        return
-    # Before seconds of imports.
-    check_paths(config)
-    check_run_folder(config)
-    check_accelerator(config)
-    from mempo.runtime.quiet import quiet_libraries
-
-    quiet_libraries()
-    from mempo.training.run import train
-
-    with told_when_stopped(lambda: how_to_go_on(config.run_dir)):
-        train(config)
-    if is_first_process():
-        print(f"written to {config.run_dir}", flush=True)
-
+from mempo.command.train import main
 
 if __name__ == "__main__":
-    with command_line("train"):
-        main()
+    main()

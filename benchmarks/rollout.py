@@ -49,7 +49,7 @@ from mempo.agent.state_machine import AgentSettings
 from mempo.agent.tools import ToolBox
 from mempo.config import EngineConfig, RetrieverConfig
 from mempo.engine.interface import Sampling
-from mempo.runtime.quiet import quiet_libraries
+from mempo.runtime.library_warnings import quiet_libraries
 from mempo.trajectory import Ending, Objective, Task
 
 SAME_SAMPLES = 0.9

@@ -50,7 +50,7 @@ from mempo.command.cli import compose
 from mempo.config import Config
 from mempo.data.tasks import TaskSets
 from mempo.models.loading import load_policy
-from mempo.runtime.quiet import quiet_libraries
+from mempo.runtime.library_warnings import quiet_libraries
 from mempo.training.datamodule import RolloutDataModule
 from mempo.training.module import MemPOModule
 from mempo.trajectory import Ending, Objective, Task, Trajectory
@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             use_distributed_sampler=False,
             max_epochs=config.trainer.max_epochs,
             reload_dataloaders_every_n_epochs=1,
-            callbacks=[MemoryRewardCallback(config, tokenizer), clock],
+            callbacks=[MemoryRewardCallback(config), clock],
             logger=False,
             enable_checkpointing=False,
             enable_progress_bar=False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import lightning.pytorch as pl
 
-from mempo.records.epoch_record import epoch_record
+from mempo.training.interface import epoch_record
 
 PHASES = ("sync", "rollout", "scoring", "update")
 
@@ -21,9 +21,8 @@ class EpochLineCallback(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Prints the line on rank 0."""
-        record = epoch_record(trainer, pl_module)
         if trainer.is_global_zero:
-            print(epoch_line(record, trainer.max_epochs), flush=True)
+            print(epoch_line(epoch_record(trainer), trainer.max_epochs), flush=True)
 
 
 def epoch_line(record: dict[str, float], max_epochs: int | None) -> str:

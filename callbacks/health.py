@@ -7,9 +7,10 @@ from pathlib import Path
 import lightning.pytorch as pl
 
 from mempo.config import HealthConfig
-from mempo.records.epoch_record import epoch_record
 from mempo.records.health import findings
 from mempo.runtime.run_files import read_lines
+from mempo.runtime.run_folder import METRICS_FILE
+from mempo.training.interface import epoch_record
 
 
 class HealthCallback(pl.Callback):
@@ -21,7 +22,7 @@ class HealthCallback(pl.Callback):
 
     def __init__(self, settings: HealthConfig, run_dir: str | Path) -> None:
         self.settings = settings
-        self.path = Path(run_dir) / "metrics.jsonl"
+        self.path = Path(run_dir) / METRICS_FILE
         self._records: list[dict[str, float]] = []
         self._said: set[str] = set()
 
@@ -32,11 +33,10 @@ class HealthCallback(pl.Callback):
             self._records = [line for line in lines if line["epoch"] < trainer.current_epoch]
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Prints on rank 0 what is new; every rank takes part in the record."""
-        record = epoch_record(trainer, pl_module)
+        """Prints on rank 0 what is new."""
         if not trainer.is_global_zero:
             return
-        self._records.append(record)
+        self._records.append(epoch_record(trainer))
         for name, sentence in findings(self._records, self.settings).items():
             if name not in self._said:
                 self._said.add(name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, cast
 
 import lightning.pytorch as pl
 
@@ -13,6 +12,8 @@ from mempo.evaluation.evaluate import evaluate, flat_entry
 from mempo.evaluation.tables import print_table, wide_console
 from mempo.runtime.progress import progress_bar
 from mempo.runtime.run_files import write_json
+from mempo.runtime.run_folder import EVALUATION_FILE
+from mempo.training.interface import rollout_source
 
 
 class HeldOutEvaluationCallback(pl.Callback):
@@ -23,20 +24,20 @@ class HeldOutEvaluationCallback(pl.Callback):
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.path = Path(config.run_dir) / "evaluation.json"
+        self.path = Path(config.run_dir) / EVALUATION_FILE
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        cast(Any, trainer).datamodule.sync_weights()
-        resumed = self.path.exists() and self.config.ckpt_path is not None
+        rollout_source(trainer).sync_weights()
+        resumed = self.path.exists() and trainer.ckpt_path is not None
         if not resumed:
             self._evaluate("before", trainer)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        cast(Any, trainer).datamodule.sync_weights()
+        rollout_source(trainer).sync_weights()
         self._evaluate("after", trainer)
 
     def _evaluate(self, stage: str, trainer: pl.Trainer) -> None:
-        source, config = cast(Any, trainer).datamodule, self.config.evaluation
+        source, config = rollout_source(trainer), self.config.evaluation
         tasks = source.tasks.heldout
         count = len(tasks) if config.tasks is None else min(config.tasks, len(tasks))
         group = source.engine_group

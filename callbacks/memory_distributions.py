@@ -10,8 +10,8 @@ import lightning.pytorch as pl
 import numpy as np
 
 from mempo.records.epoch_metrics import P_FULL, P_MEM, REWARD, scored_values
-from mempo.records.epoch_record import epoch_source
 from mempo.runtime.gather import gather_to_main
+from mempo.training.interface import epoch_source
 from mempo.training.loggers import log_to_wandb, wandb_loggers
 from mempo.trajectory import Trajectory
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
 
 import lightning.pytorch as pl
 import torch
@@ -14,6 +13,7 @@ from mempo.learning.old_logprobs import write_old_logprobs
 from mempo.learning.scoring import MemoryScorer
 from mempo.runtime.gather import gather_objects
 from mempo.runtime.progress import progress_bar
+from mempo.training.interface import rollout_source, trained_policy
 from mempo.trajectory import Trajectory
 
 
@@ -23,28 +23,34 @@ class MemoryRewardCallback(pl.Callback):
     The policy itself is the teacher, as it is before the update, without gradient.
     """
 
-    def __init__(self, config: Config, tokenizer: Any) -> None:
+    def __init__(self, config: Config) -> None:
         self.config = config
-        self.scorer = MemoryScorer(tokenizer, config.scoring, _most_of_all_ranks)
+        self._scorer: MemoryScorer | None = None
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        tokenizer = rollout_source(trainer).conversation.tokenizer
+        self._scorer = MemoryScorer(tokenizer, self.config.scoring, _most_of_all_ranks)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Writes memory rewards and advantages into the data module's trajectories."""
-        source = cast(Any, trainer).datamodule
-        model = cast(Any, pl_module).model
+        source, model = rollout_source(trainer), trained_policy(pl_module).model
         with source.phases.measured("scoring"):
             model.eval()
             with torch.no_grad(), trainer.precision_plugin.forward_context():
                 self._score(trainer, model, source.trajectories)
             assign_advantages(source.trajectories, self.config.outcome, self.config.memory)
 
-    def _score(self, trainer: pl.Trainer, model: Any, trajectories: Sequence[Trajectory]) -> None:
+    def _score(
+        self, trainer: pl.Trainer, model: torch.nn.Module, trajectories: Sequence[Trajectory]
+    ) -> None:
         several = self.config.optimizer.updates_per_epoch > 1
         old_temperature = self.config.rollout.temperature if several else None
         if self.config.scoring.enabled:
-            rows = self.scorer.row_count(trajectories)
+            assert self._scorer is not None
+            rows = self._scorer.row_count(trajectories)
             shown = self.config.callbacks.progress_bars and trainer.is_global_zero
             with progress_bar(f"scoring {trainer.current_epoch}", rows, enabled=shown) as bar:
-                self.scorer.score(model, trajectories, bar.advance, old_temperature)
+                self._scorer.score(model, trajectories, bar.advance, old_temperature)
         elif old_temperature is not None:
             write_old_logprobs(
                 model,

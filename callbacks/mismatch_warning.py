@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import lightning.pytorch as pl
 
 from mempo.config import Config
+from mempo.training.interface import trained_policy
 
 EXPECTED = {"float32": 1e-3, "bfloat16": 5e-2}
 """Largest mean difference of log-probabilities, in nats, that each precision explains."""
@@ -23,8 +22,7 @@ class MismatchWarningCallback(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Prints the sentence on rank 0."""
-        metrics = cast(Any, pl_module).epoch_metrics
-        mismatch = metrics.get("engine/mismatch_mean")
+        mismatch = trained_policy(pl_module).epoch_metrics.get("engine/mismatch_mean")
         if mismatch is None or mismatch <= EXPECTED[self.dtype] or self._said:
             return
         self._said = True

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import lightning.pytorch as pl
 
-from mempo.records.epoch_record import epoch_source
 from mempo.records.trajectory_records import record_order, trajectory_record
 from mempo.runtime.gather import gather_to_main
 from mempo.runtime.seeds import derive_seed
+from mempo.training.interface import epoch_source
 from mempo.training.loggers import log_to_wandb, wandb_loggers
 
 KEY: Final = "samples/trajectories"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
 
 import lightning.pytorch as pl
 
 from mempo.models.saving import save_policy, whole_weights
+from mempo.runtime.run_folder import MODEL_FOLDER
+from mempo.training.interface import rollout_source, trained_policy
 
 
 class SavedModelCallback(pl.Callback):
@@ -16,13 +17,13 @@ class SavedModelCallback(pl.Callback):
     LoRA adapters are merged there, and stand in ``<run_dir>/adapter/`` by themselves.
     """
 
-    def __init__(self, folder: Path, tokenizer: Any) -> None:
-        self.folder = folder
-        self.tokenizer = tokenizer
+    def __init__(self, run_dir: str | Path) -> None:
+        self.folder = Path(run_dir) / MODEL_FOLDER
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Gathers the weights (every rank takes part) and writes them on rank 0."""
-        policy = cast(Any, pl_module).model
+        policy = trained_policy(pl_module).model
         weights = whole_weights(policy, keep=trainer.is_global_zero)
         if trainer.is_global_zero:
-            save_policy(policy, weights, self.folder, self.tokenizer)
+            tokenizer = rollout_source(trainer).conversation.tokenizer
+            save_policy(policy, weights, self.folder, tokenizer)

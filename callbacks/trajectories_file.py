@@ -6,10 +6,11 @@ from pathlib import Path
 
 import lightning.pytorch as pl
 
-from mempo.records.epoch_record import epoch_source
 from mempo.records.trajectory_records import record_order, trajectory_record
 from mempo.runtime.gather import gather_to_main
 from mempo.runtime.run_files import append_lines, drop_from_epoch
+from mempo.runtime.run_folder import TRAJECTORIES_FILE
+from mempo.training.interface import epoch_source
 
 
 class TrajectoriesFileCallback(pl.Callback):
@@ -17,7 +18,7 @@ class TrajectoriesFileCallback(pl.Callback):
     does not depend on the number of processes: by task, then by sample."""
 
     def __init__(self, run_dir: str | Path) -> None:
-        self.path = Path(run_dir) / "trajectories.jsonl"
+        self.path = Path(run_dir) / TRAJECTORIES_FILE
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Drops lines of epochs that a resumed run does again."""

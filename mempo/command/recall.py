@@ -13,6 +13,7 @@ from mempo.evaluation.recall import measure, recall_table
 from mempo.evaluation.tables import print_whole
 from mempo.runtime.errors import ConfigError
 from mempo.runtime.friendly_errors import friendly_errors
+from mempo.runtime.program import command
 from mempo.runtime.progress import progress_bar
 
 
@@ -20,7 +21,7 @@ from mempo.runtime.progress import progress_bar
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m mempo.command.recall",
+        prog=command("recall", "mempo.command.recall"),
         description="The share of questions whose passages the retriever finds, with the question "
         "as the query (docs/retrieval.md).",
     )
@@ -28,8 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "settings",
         nargs="+",
         metavar="SETTING=VALUE",
-        help="as for evaluate.py: data=fanoutqa, or data=hotpotqa data.questions=Q data.corpus=C; "
-        "retriever=rank_bm25 unless given",
+        help="as for `mempo evaluate`: data=fanoutqa, or data=hotpotqa data.questions=Q "
+        "data.corpus=C; retriever=rank_bm25 unless given",
     )
     settings = list(parser.parse_args(arguments).settings)
     if not any(setting.startswith("retriever=") for setting in settings):

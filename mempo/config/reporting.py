@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -41,8 +41,14 @@ class HealthConfig:
 
 @dataclass(frozen=True, config=STRICT)
 class CallbacksConfig:
-    """Which optional callbacks run. The memory reward itself always does."""
+    """Which optional callbacks run. The memory reward itself always does.
 
+    ``more`` holds callbacks of one's own by name, each a ``_target_`` with its arguments, and
+    ``built_by`` names the function that makes all of a run's callbacks (docs/callbacks.md).
+    """
+
+    built_by: str = "callbacks.build.stage_callbacks"
+    more: dict[str, dict[str, Any]] = field(default_factory=dict)
     memory_distributions: bool = True
     sampled_trajectories: int = Field(default=4, ge=0)
     progress_bars: bool = True

@@ -17,13 +17,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from mempo.config import Config
-from mempo.records.trajectory_lines import TRAJECTORIES_FILE
 from mempo.runtime.errors import ConfigError
+from mempo.runtime.nested import leaves
 from mempo.runtime.run_files import append_lines, read_lines, write_json, write_lines
+from mempo.runtime.run_folder import (
+    EVALUATION_FILE,
+    EVALUATION_SETTINGS_FILE,
+    TRAJECTORIES_FILE,
+)
 from mempo.trajectory import Task
-
-SETTINGS_FILE: Final = "evaluation_settings.json"
-EVALUATION_FILE: Final = "evaluation.json"
 
 Key = tuple[str, str, int, str]
 """Which trajectory: model, context mode, number of objectives, task."""
@@ -100,7 +102,7 @@ class EvaluationFolder:
         if self._path.exists():
             self.records = {trajectory_key(record): record for record in read_lines(self._path)}
             write_lines(self._path, self.records.values())  # without a half-written last line
-        write_json(folder / SETTINGS_FILE, settings)
+        write_json(folder / EVALUATION_SETTINGS_FILE, settings)
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Appends one finished trajectory's line; the disk has it when this returns."""
@@ -121,7 +123,7 @@ class EvaluationFolder:
         write_lines(self._path, self.records.values())
 
     def _check(self, settings: Mapping[str, Any]) -> None:
-        path = self.folder / SETTINGS_FILE
+        path = self.folder / EVALUATION_SETTINGS_FILE
         if not path.exists():
             for name in (TRAJECTORIES_FILE, EVALUATION_FILE):
                 if (self.folder / name).exists():
@@ -134,7 +136,7 @@ class EvaluationFolder:
             before = json.loads(path.read_bytes())
         except ValueError as error:
             raise ConfigError(f"{path}: not JSON ({error}): choose another run_dir") from None
-        old, new = dict(_leaves(before)), dict(_leaves(settings))
+        old, new = leaves(before), leaves(settings)
         changed = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
         if changed:
             told = [
@@ -168,14 +170,6 @@ def _digest(tasks: Sequence[Task]) -> str:
     plain = [[task.id, [[one.question, one.golds] for one in task.objectives]] for task in tasks]
     digest = hashlib.sha256(json.dumps(plain).encode()).hexdigest()
     return f"{len(tasks)} tasks, {digest[:16]}"
-
-
-def _leaves(node: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(node, dict) and node:
-        for key, value in node.items():
-            yield from _leaves(value, f"{name}.{key}" if name else key)
-    else:
-        yield name, node
 
 
 def _told(value: Any) -> str:

@@ -11,6 +11,7 @@ from mempo.agent.conversation import Conversation
 from mempo.config import Config, EvaluationConfig
 from mempo.models.loading import load_tokenizer
 from mempo.runtime.errors import ConfigError, MempoError
+from mempo.runtime.run_folder import MODEL_FOLDER
 from mempo.runtime.short_names import short_labels
 
 _WEIGHTS: Final = ("*.safetensors", "*.bin")
@@ -74,7 +75,7 @@ def model_folder(path: str, setting: str) -> str:
         if not local:
             return path
         raise ConfigError(f"{setting}={path}: no such folder")
-    for candidate in (folder / "model", folder):
+    for candidate in (folder / MODEL_FOLDER, folder):
         if (candidate / "config.json").is_file():
             if not any(found for kind in _WEIGHTS for found in candidate.glob(kind)):
                 raise ConfigError(

@@ -27,7 +27,6 @@ from mempo.evaluation.evaluate import (
     summary,
 )
 from mempo.evaluation.files import (
-    EVALUATION_FILE,
     EvaluationFolder,
     Key,
     claimed,
@@ -40,11 +39,13 @@ from mempo.records.trajectory_records import trajectory_record
 from mempo.retrieval.base import Retriever
 from mempo.runtime.progress import ProgressBar, progress_bar
 from mempo.runtime.run_files import write_json
+from mempo.runtime.run_folder import (
+    EVALUATION_DIFFERENCES_FILE,
+    EVALUATION_FILE,
+    EVALUATION_PICTURE_FILE,
+    EVALUATION_TASKS_FILE,
+)
 from mempo.trajectory import Task, Trajectory
-
-CSV_FILE = "evaluation.csv"
-DIFFERENCES_FILE = "differences.csv"
-PICTURE_FILE = "evaluation.png"
 
 
 class ModelEngine(GenerationEngine, Protocol):
@@ -182,9 +183,9 @@ def _report(
     differences = paired_differences(summaries, samples, seed)
     labels = {model.name: model.label for model in models}
     results = {f"{model}/{context}": entry for (model, context), entry in entries.items()}
-    write_tasks_csv(folder.folder / CSV_FILE, summaries)
-    write_differences_csv(folder.folder / DIFFERENCES_FILE, differences)
-    draw_evaluation(folder.folder / PICTURE_FILE, entries, labels)
+    write_tasks_csv(folder.folder / EVALUATION_TASKS_FILE, summaries)
+    write_differences_csv(folder.folder / EVALUATION_DIFFERENCES_FILE, differences)
+    draw_evaluation(folder.folder / EVALUATION_PICTURE_FILE, entries, labels)
     write_json(folder.folder / EVALUATION_FILE, results)
     print_evaluation(entries, differences, labels)
     return results

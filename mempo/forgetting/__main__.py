@@ -12,6 +12,7 @@ from mempo.forgetting.picture import draw_report
 from mempo.forgetting.report import DETAILED_GROUPS, read_report, trajectories_file
 from mempo.forgetting.tables import report_tables
 from mempo.runtime.friendly_errors import friendly_errors
+from mempo.runtime.program import command
 from mempo.runtime.run_files import write_json
 
 JSON_FILE: Final = "forgetting.json"
@@ -22,7 +23,7 @@ PICTURE_FILE: Final = "forgetting.png"
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m mempo.forgetting",
+        prog=command("forgetting", "mempo.forgetting"),
         description="What memories hold on to and what they lose (docs/evaluation.md).",
     )
     parser.add_argument("run", type=Path, metavar="RUN_OR_TRAJECTORIES_FILE")

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from mempo.forgetting.figures import forgetting_figures
 from mempo.records.fact_histories import world_chains
-from mempo.records.trajectory_lines import TRAJECTORIES_FILE, TrajectoryLine, read_trajectories
+from mempo.records.trajectory_lines import TrajectoryLine, read_trajectories
 from mempo.runtime.errors import MempoError
+from mempo.runtime.run_folder import TRAJECTORIES_FILE
 from mempo.runtime.short_names import short_labels
 
 DETAILED_GROUPS: Final = 6

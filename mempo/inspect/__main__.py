@@ -13,6 +13,7 @@ from mempo.inspect.reading import read_run
 from mempo.inspect.server import make_server
 from mempo.inspect.views import Limits
 from mempo.runtime.friendly_errors import friendly_errors
+from mempo.runtime.program import command
 
 LIVE_BUDGET: Final = 4_000_000
 """Bytes of trajectories in a page that is made anew with every epoch."""
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m mempo.inspect",
+        prog=command("inspect", "mempo.inspect"),
         description="Shows what a run did: one page that needs no network.",
     )
     parser.add_argument("run", type=Path, metavar="RUN_FOLDER")

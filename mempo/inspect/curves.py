@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mempo.records.smoothing import SMOOTHED_FROM, running_mean
+
 LEFT, RIGHT, BOTTOM, TOP = 0.13, 0.985, 0.13, 0.96
 """The plot's edges as shares of the picture: the page's script finds the epoch under the pointer
 with them."""
-
-SMOOTHED_FROM: Final = 20
-"""Curves of this many epochs get a running mean."""
-WINDOW: Final = 9
 
 # Colours that stand for the page's variables until the SVG is written.
 _INK, _LINE = "#000001", "#000002"
@@ -148,16 +146,6 @@ def epoch_range(epochs: Sequence[int]) -> tuple[int, int]:
     """The ends of the horizontal axis; a single epoch stands in the middle."""
     first, last = epochs[0], epochs[-1]
     return (first, last) if last > first else (first - 1, first + 1)
-
-
-def running_mean(values: Sequence[float | None], window: int = WINDOW) -> list[float | None]:
-    """The mean of the ``window`` values around each, fewer at the ends; ``None`` stays ``None``."""
-    half = window // 2
-    means: list[float | None] = []
-    for index, value in enumerate(values):
-        near = [v for v in values[max(0, index - half) : index + half + 1] if v is not None]
-        means.append(None if value is None else sum(near) / len(near))
-    return means
 
 
 def metric_rows(metrics: Sequence[dict[str, float]]) -> list[tuple[str, list[str]]]:

@@ -20,8 +20,9 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from mempo.inspect.curves import draw_charts, metric_rows
-from mempo.inspect.reading import CONFIG_FILE, Run
+from mempo.inspect.reading import Run
 from mempo.inspect.views import Limits, trajectory_views
+from mempo.runtime.run_folder import CONFIG_FILE
 
 _FOLDER: Final = Path(__file__).parent / "page"
 _SCRIPTS: Final = (

@@ -15,17 +15,18 @@ from pydantic.dataclasses import dataclass
 from yaml import YAMLError
 
 from mempo.records.trajectory_lines import (
-    TRAJECTORIES_FILE,
     TrajectoryLine,
     first_error,
     read_checked_lines,
     read_trajectories,
 )
 from mempo.runtime.errors import MempoError
-
-METRICS_FILE = "metrics.jsonl"
-EVALUATION_FILE = "evaluation.json"
-CONFIG_FILE = ".hydra/config.yaml"
+from mempo.runtime.run_folder import (
+    CONFIG_FILE,
+    EVALUATION_FILE,
+    METRICS_FILE,
+    TRAJECTORIES_FILE,
+)
 
 _CHECKED = ConfigDict(extra="ignore", allow_inf_nan=False)
 

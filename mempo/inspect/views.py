@@ -20,8 +20,9 @@ from mempo.inspect.differences import memory_difference
 from mempo.inspect.reading import Run
 from mempo.inspect.selection import by_importance, within
 from mempo.records.fact_histories import FactHistory, FactState, fact_histories
-from mempo.records.trajectory_lines import TRAJECTORIES_FILE, RoundLine, TrajectoryLine
+from mempo.records.trajectory_lines import RoundLine, TrajectoryLine
 from mempo.runtime.errors import MempoError
+from mempo.runtime.run_folder import TRAJECTORIES_FILE
 
 FACT_CODES: Final = {
     FactState.HELD: "h",

@@ -73,11 +73,6 @@ class Batch:
     last_of_update: bool
     shared: int = 0
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Which trajectory each row is."""
-        return tuple(row.trajectory.name for row in self.rows)
-
     def to(self, device: torch.device) -> Batch:
         """The same batch on another device."""
         moved: dict[str, Any] = {

@@ -9,6 +9,7 @@ from peft import PeftModel
 from torch import Tensor
 
 from mempo.models.lora import named_weights
+from mempo.runtime.run_folder import ADAPTER_FOLDER
 
 
 def whole_weights(model: Any, keep: bool) -> dict[str, Tensor]:
@@ -24,7 +25,7 @@ def save_policy(model: Any, weights: dict[str, Tensor], folder: Path, tokenizer:
     """Writes what ``whole_weights`` gave; adapters also by themselves, in ``adapter/``."""
     base = model
     if isinstance(model, PeftModel):
-        model.save_pretrained(str(folder.parent / "adapter"))
+        model.save_pretrained(str(folder.parent / ADAPTER_FOLDER))
         base = model.get_base_model()
     base.save_pretrained(folder, state_dict=weights)
     tokenizer.save_pretrained(folder)

@@ -6,16 +6,18 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from mempo.plots.pictures import PICTURES, SMOOTHED_FROM, WINDOW, save, usual_window
+from mempo.plots.pictures import PICTURES, save, usual_window
 from mempo.plots.runs import group_runs, read_plot_run
+from mempo.records.smoothing import SMOOTHED_FROM, WINDOW
 from mempo.runtime.friendly_errors import friendly_errors
+from mempo.runtime.program import command
 
 
 @friendly_errors()
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m mempo.plots",
+        prog=command("plots", "mempo.plots"),
         description="Draws the learning curve, the memory reward by round, and quality against "
         "tokens, as PNG and SVG. Runs that differ in their seed only are one line with a band from "
         "the least to the largest.",

@@ -7,12 +7,13 @@ python -m mempo.plots.dashboard --project mempo
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mempo.runtime.errors import MempoError
 from mempo.runtime.friendly_errors import friendly_errors
+from mempo.runtime.program import command
 
 if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Workspace
@@ -113,15 +114,6 @@ LAYOUT: Final = (
 )
 
 
-def named_keys() -> Iterator[str]:
-    """Every metric that the workspace names."""
-    yield X_AXIS
-    yield TABLE
-    for section in LAYOUT:
-        for panel in section.panels:
-            yield from panel.keys
-
-
 def build_workspace(entity: str, project: str, name: str) -> Workspace:
     """The workspace as wandb's library has it; nothing is sent. What the layout leaves out (the
     histograms by round among it) wandb appends in sections of its own."""
@@ -193,7 +185,7 @@ def save_workspace(entity: str | None, project: str, name: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m mempo.plots.dashboard",
+        prog=command("dashboard", "mempo.plots.dashboard"),
         description="Saves a workspace for this project's metrics at Weights & Biases.",
     )
     parser.add_argument(

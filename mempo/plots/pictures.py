@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mempo.plots.runs import Group, PlotRun
+from mempo.records.smoothing import SMOOTHED_FROM, WINDOW
 
 if TYPE_CHECKING:  # matplotlib takes a second to import
     from matplotlib.axes import Axes
@@ -25,9 +26,6 @@ PANELS: Final = (
 )
 BY_ROUND: Final = "memory_reward_by_round"
 SUFFIXES: Final = (".png", ".svg")
-SMOOTHED_FROM: Final = 20
-"""Runs of this many epochs are smoothed, by ``WINDOW`` epochs, unless one asks otherwise."""
-WINDOW: Final = 9
 _MARKED_BELOW: Final = 30
 """Curves with fewer epochs get a mark at each."""
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from omegaconf import OmegaConf
 
+from mempo.records.smoothing import running_mean_by_epoch
 from mempo.runtime.errors import MempoError
+from mempo.runtime.nested import leaves
 from mempo.runtime.run_files import read_lines
+from mempo.runtime.run_folder import CONFIG_FILE, EVALUATION_FILE, METRICS_FILE
 
 IGNORED: Final = (
     "algorithm",
@@ -59,7 +62,7 @@ class Group:
     def band(self, key: str, window: int = 1) -> Band:
         """The metric over the runs, in the epochs that every one of them has; with ``window``
         above 1 each run's running mean over that many epochs."""
-        curves = [smoothed(run.points(key), window) for run in self.runs]
+        curves = [running_mean_by_epoch(run.points(key), window) for run in self.runs]
         epochs = sorted(set.intersection(*map(set, curves)))
         by_epoch = [[curve[epoch] for curve in curves] for epoch in epochs]
         return Band(
@@ -88,18 +91,18 @@ class Band:
 
 def read_plot_run(folder: Path) -> PlotRun:
     """Reads a run folder. Raises ``MempoError`` when it holds no metrics."""
-    path = folder / "metrics.jsonl"
+    path = folder / METRICS_FILE
     if not path.is_file():
         raise MempoError(f"{path}: no such file; name a folder that train.py wrote")
     records = read_lines(path)
     if not records:
         raise MempoError(f"{path} is empty: no epoch of that run has ended")
-    evaluation = folder / "evaluation.json"
+    evaluation = folder / EVALUATION_FILE
     return PlotRun(
         folder,
         records,
         json.loads(evaluation.read_bytes()) if evaluation.is_file() else {},
-        _settings(folder / ".hydra" / "config.yaml"),
+        _settings(folder / CONFIG_FILE),
     )
 
 
@@ -129,14 +132,6 @@ def group_runs(runs: Sequence[PlotRun]) -> list[Group]:
     return groups
 
 
-def smoothed(points: Mapping[int, float], window: int) -> Points:
-    """The mean of the ``window`` epochs around each, fewer at the ends."""
-    epochs, half = sorted(points), window // 2
-    values = [points[epoch] for epoch in epochs]
-    near = [values[max(0, i - half) : i + half + 1] for i in range(len(values))]
-    return {epoch: sum(part) / len(part) for epoch, part in zip(epochs, near, strict=True)}
-
-
 def _label(run: PlotRun, runs: Sequence[PlotRun]) -> str:
     same = [_experiment(one) for one in runs if one.algorithm == run.algorithm]
     own = _experiment(run)
@@ -156,12 +151,4 @@ def _settings(path: Path) -> dict[str, Any]:
         return {}
     # Not resolved: the run's folder is an interpolation that only Hydra knows.
     config = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
-    return _leaves(config, "") if isinstance(config, dict) else {}
-
-
-def _leaves(node: Mapping[Any, Any], prefix: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in node.items():
-        key = f"{prefix}{name}"
-        found.update(_leaves(value, f"{key}.") if isinstance(value, dict) else {key: value})
-    return found
+    return leaves(config) if isinstance(config, dict) else {}

@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-from torchmetrics import Metric
 
-from mempo.runtime.gather import gather_objects
 from mempo.trajectory import Ending, Round, Trajectory
 
 REWARD, P_MEM, P_FULL = "memory_reward", "p_mem", "p_full"
@@ -101,50 +99,6 @@ def collect(trajectories: Iterable[Trajectory]) -> MetricSums:
         for one in trajectory.rounds:
             _add_round(sums, one)
     return sums
-
-
-def epoch_metrics(trajectories: Iterable[Trajectory]) -> dict[str, float]:
-    """The metrics over all trajectories of all processes, the same on each.
-
-    Every process must call it, also one without trajectories. Raises as ``collect``.
-    """
-    sums = MetricSums()
-    for part in gather_objects(collect(trajectories)):
-        sums.merge(part)
-    return sums.result()
-
-
-class EpochMetrics(Metric):
-    """``epoch_metrics`` as a ``torchmetrics.Metric``: ``update`` with trajectories as they come,
-    ``compute`` over all processes, ``reset`` for the next epoch.
-
-    The states are dictionaries whose keys differ between processes, which torchmetrics' own
-    synchronization of tensors cannot carry; ``compute`` gathers them itself.
-    """
-
-    full_state_update = False
-
-    def __init__(self) -> None:
-        super().__init__(sync_on_compute=False)
-        self._sums = MetricSums()
-
-    def update(self, trajectories: Iterable[Trajectory]) -> None:
-        """Adds trajectories of this process."""
-        self._sums.merge(collect(trajectories))
-
-    def compute(self) -> dict[str, float]:
-        """The metrics over all processes. Every process must call it."""
-        sums = MetricSums()
-        for part in gather_objects(self._sums):
-            sums.merge(part)
-        return sums.result()
-
-    def reset(self) -> None:
-        super().reset()
-        self._sums = MetricSums()
-
-    def __hash__(self) -> int:
-        return id(self)
 
 
 def _add_trajectory(

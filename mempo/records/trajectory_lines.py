@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from mempo.runtime.errors import MempoError
 from mempo.runtime.run_files import read_lines
-
-TRAJECTORIES_FILE: Final = "trajectories.jsonl"
 
 _CHECKED = ConfigDict(extra="ignore", allow_inf_nan=False)
 _Record = TypeVar("_Record")

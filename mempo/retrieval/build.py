@@ -32,6 +32,7 @@ from mempo.retrieval.index_files import IndexFileError, Manifest, Piece, part_fo
 from mempo.retrieval.part_files import PartWriter, read_part_state, write_scores, write_tables
 from mempo.retrieval.rank_bm25 import words
 from mempo.runtime.friendly_errors import friendly_errors
+from mempo.runtime.program import command
 from mempo.runtime.progress import ProgressBar, progress_bar
 from mempo.runtime.rows import DataError, parse_object
 
@@ -237,7 +238,7 @@ def _put_in_place(work: Path, output: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m mempo.retrieval.build",
+        prog=command("index", "mempo.retrieval.build"),
         description="Builds an index for retriever=bm25s, once. A build that was stopped goes on.",
     )
     parser.add_argument("corpus", help="JSON lines with id and contents, or id, title, text, url")

@@ -19,6 +19,7 @@ from mempo.config import RetrieverConfig
 from mempo.retrieval import protocols
 from mempo.retrieval.base import Page, Passage, RetrievalError, page_names
 from mempo.runtime.errors import MempoError
+from mempo.runtime.program import command
 
 T = TypeVar("T")
 
@@ -98,7 +99,7 @@ class HttpRetriever:
                     raise ServerError(
                         f"{self._url} was not ready within retriever.ready_timeout_s="
                         f"{self._config.ready_timeout_s:g} seconds ({error}): start the server "
-                        "(python -m mempo.retrieval.serve), or correct retriever.url"
+                        f"({command('serve', 'mempo.retrieval.serve')}), or correct retriever.url"
                     ) from None
                 if say is not None and not told:
                     say(f"waiting for the retrieval server at {self._url} ({error})")

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mempo.runtime.errors import MempoError
+from mempo.runtime.program import command
 
 FORMAT: Final = 1
 """Raise it when the code that builds indexes changes what they hold."""
@@ -87,7 +88,7 @@ def read_manifest(folder: Path, remedy: str) -> Manifest:
 def build_command(corpus: Path, index: Path, title_weight: int) -> str:
     """The command that builds this index."""
     weight = "" if title_weight == 1 else f" --title-weight {title_weight}"
-    return f"python -m mempo.retrieval.build {corpus} {index}{weight}"
+    return f"{command('index', 'mempo.retrieval.build')} {corpus} {index}{weight}"
 
 
 def check_fits(manifest: Manifest, corpus: Path, index: Path, title_weight: int) -> None:

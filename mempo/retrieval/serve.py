@@ -33,6 +33,7 @@ from mempo.retrieval.base import Retriever
 from mempo.retrieval.registry import build_retriever
 from mempo.runtime.errors import MempoError
 from mempo.runtime.friendly_errors import friendly_errors
+from mempo.runtime.program import command
 
 _LOG = logging.getLogger(__name__)
 
@@ -201,13 +202,14 @@ def _say(text: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m mempo.retrieval.serve",
+        prog=command("serve", "mempo.retrieval.serve"),
         description="Serves search and pages over a corpus, for retriever=http. It trusts whoever "
         "can reach it: keep it inside your network.",
     )
     parser.add_argument("--corpus", required=True, help="JSON lines, as data.corpus")
     parser.add_argument(
-        "--index", help="its index (python -m mempo.retrieval.build); without: all in memory"
+        "--index",
+        help=f"its index ({command('index', 'mempo.retrieval.build')}); without: all in memory",
     )
     parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0: other machines too")
     parser.add_argument("--port", type=int, default=8000, help="0: any free one")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from mempo.runtime.run_folder import CHECKPOINTS_FOLDER, LAST_CHECKPOINT
+
 UNFINISHED = ".tmp"
 """Ending of a checkpoint that is being written."""
 
@@ -14,7 +16,7 @@ _LAST_OF_SHARDED = "meta.pt"
 
 def checkpoint_folder(run_dir: str | Path) -> Path:
     """Where a run keeps its checkpoints."""
-    return Path(run_dir) / "checkpoints"
+    return Path(run_dir) / CHECKPOINTS_FOLDER
 
 
 def checkpoint_path(run_dir: str | Path, epoch: int) -> Path:
@@ -38,9 +40,9 @@ def keep_newest(run_dir: str | Path, count: int) -> None:
     ``count`` and what a kill left of others."""
     folder, complete = checkpoint_folder(run_dir), complete_checkpoints(run_dir)
     if complete:
-        link = folder / f"last.ckpt{UNFINISHED}"
+        link = folder / f"{LAST_CHECKPOINT}{UNFINISHED}"
         link.unlink(missing_ok=True)
         link.symlink_to(complete[-1].name)
-        link.replace(folder / "last.ckpt")
+        link.replace(folder / LAST_CHECKPOINT)
     for path in [*complete[:-count], *folder.glob(f"epoch-*{UNFINISHED}")]:
         shutil.rmtree(path) if path.is_dir() else path.unlink()

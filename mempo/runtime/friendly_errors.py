@@ -38,8 +38,10 @@ def remove_unused_run_folder() -> None:
     folder = Path(HydraConfig.get().runtime.output_dir)
     if folder.is_dir() and {path.name for path in folder.iterdir()} <= {".hydra"}:
         shutil.rmtree(folder)
-        with suppress(OSError):  # of the day's folder, when it holds other runs
+        with suppress(OSError):  # of the day's folder, when it holds other runs, and of all runs'
             folder.parent.rmdir()
+            if folder.parents[1].name == "runs":
+                folder.parents[1].rmdir()
 
 
 def end_with(message: str) -> NoReturn:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from mempo.runtime.run_folder import MODEL_FOLDER
+
 
 def short_labels(models: Sequence[str]) -> list[str]:
     """The last parts of each path or hub name, as few as tell them apart. A ``model/`` inside a run
@@ -19,4 +21,4 @@ def short_labels(models: Sequence[str]) -> list[str]:
 
 def _parts(model: str) -> tuple[str, ...]:
     parts = Path(model).parts
-    return parts[:-1] if len(parts) > 1 and parts[-1] == "model" else parts
+    return parts[:-1] if len(parts) > 1 and parts[-1] == MODEL_FOLDER else parts

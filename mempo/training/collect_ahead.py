@@ -1,4 +1,4 @@
-"""One piece of work done ahead, on a thread of its own."""
+"""One piece of work done in the background, on a thread of its own: an epoch collected ahead."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Ahead(Generic[T]):
+class BackgroundWork(Generic[T]):
     """Runs ``work`` on a thread, at once; ``work`` is given a function that says when to stop."""
 
     def __init__(self, work: Callable[[Callable[[], bool]], T]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import lightning as L
 from torch.utils.data import DataLoader, Dataset
@@ -39,7 +39,8 @@ from mempo.runtime.gather import gather_objects
 from mempo.runtime.phases import Phases
 from mempo.runtime.progress import progress_bar
 from mempo.runtime.seeds import derive_seed
-from mempo.training.collect_ahead import Ahead
+from mempo.training.collect_ahead import BackgroundWork
+from mempo.training.interface import RolloutSource, sampled_policy
 from mempo.trajectory import Task, Trajectory
 
 
@@ -97,7 +98,7 @@ class EpochDataset(Dataset[Batch]):
 _NO_UPDATES = EpochDataset([], [], 1, skip_zeros=False, share_prompts=[])
 
 
-class RolloutDataModule(L.LightningDataModule):
+class RolloutDataModule(L.LightningDataModule, RolloutSource):
     """Owns the engine and the tasks of this rank.
 
     Args:
@@ -106,9 +107,9 @@ class RolloutDataModule(L.LightningDataModule):
         tokenizer: the policy's tokenizer.
         tasks: training and held-out tasks with their retrievers.
 
-    ``trajectories``, ``phases`` and ``staleness`` hold the current epoch; ``staleness`` says how
-    many epochs older than the policy the weights were that sampled: 1 with ``rollout.overlap``,
-    else 0. ``rollout`` is also what the evaluation uses.
+    ``trajectories``, ``phases``, ``staleness`` and ``record`` hold the current epoch
+    (``EpochSource``); ``staleness`` is 1 with ``rollout.overlap``, else 0. ``rollout`` is also what
+    the evaluation uses.
     """
 
     def __init__(self, config: Config, model_folder: str, tokenizer: Any, tasks: TaskSets) -> None:
@@ -119,12 +120,13 @@ class RolloutDataModule(L.LightningDataModule):
         self.trajectories: list[Trajectory] = []
         self.phases = Phases()
         self.staleness = 0
+        self.record: dict[str, float] = {}
         self._model_folder = model_folder
         self._collected_epoch: int | None = None
         self._next_epoch = 0
         self._engine: Engine | None = None
         self.engine_group = EngineGroup()
-        self._ahead: Ahead[list[Trajectory]] | None = None
+        self._ahead: BackgroundWork[list[Trajectory]] | None = None
         self._updates = _NO_UPDATES
 
     # Lightning's hooks
@@ -193,7 +195,7 @@ class RolloutDataModule(L.LightningDataModule):
         """Puts the policy's weights into the engine, which wakes it."""
         assert self._engine is not None
         with self.phases.measured("sync"):
-            self._engine.sync(cast(Any, self._trainer.lightning_module).weights())
+            self._engine.sync(sampled_policy(self._trainer).weights())
 
     def epoch_tasks(self, epoch: int) -> list[Task]:
         """The tasks of an epoch over all ranks, no task twice: each pass over the data is shuffled
@@ -233,7 +235,7 @@ class RolloutDataModule(L.LightningDataModule):
                 self.trajectories = self._roll_out(epoch, self.config.callbacks.progress_bars)
         self._updates = self._plan_updates(epoch)
         if overlap and epoch + 1 != self._trainer.max_epochs:
-            self._ahead = Ahead(
+            self._ahead = BackgroundWork(
                 lambda stopped: self._roll_out(epoch + 1, progress_bars=False, stopped=stopped)
             )
         elif self.config.engine.sleep and self._engine is not None:
@@ -276,7 +278,7 @@ class RolloutDataModule(L.LightningDataModule):
         steps = settings.updates_per_epoch
         updates = [self._rows(order[step::steps]) for step in range(steps)]
         budget = settings.micro_batch_tokens
-        policy = cast(Any, self._trainer.lightning_module)
+        policy = sampled_policy(self._trainer)
         share = [policy.shares_prompts and is_sharing_worth_it(rows, budget) for rows in updates]
         own = [
             len(plan_micro_batches(rows, budget, shared))

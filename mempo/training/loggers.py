@@ -13,6 +13,7 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 from mempo.config import WandbConfig
 from mempo.runtime.errors import MempoError
 from mempo.runtime.processes import is_first_process
+from mempo.runtime.run_folder import WANDB_RUN_ID_FILE
 
 
 def build_logger(
@@ -37,7 +38,7 @@ def build_logger(
         WandbLogger(
             project=config.project,
             name=config.name or run_dir.resolve().name,
-            id=_run_id(run_dir / "wandb_run_id", resumed),
+            id=_run_id(run_dir / WANDB_RUN_ID_FILE, resumed),
             resume="allow",
             save_dir=run_dir,
             mode=mode,

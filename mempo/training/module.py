@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import lightning as L
 import torch
 from peft import PeftModel
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from mempo.config import Config, OptimizerConfig
 from mempo.learning.batches import Batch
@@ -22,20 +23,10 @@ from mempo.learning.loss import LossInputs, NonFiniteTokenError, policy_loss
 from mempo.learning.shared_prefix import unsupported_reason
 from mempo.models.lora import named_weights, without_adapters
 from mempo.models.sharded import shard_and_fill
-from mempo.runtime.gather import gather_objects
 from mempo.runtime.phases import Phases
 from mempo.runtime.seeds import derive_seed
-
-TOKEN_MEANS: Final = {
-    "clipped_sum": "update/clip_share",
-    "dual_clipped_sum": "update/dual_clip_share",
-    "ratio_sum": "update/ratio_mean",
-    "kl_sum": "update/kl_mean",
-    "entropy_sum": "update/entropy_mean",
-    "mismatch_sum": "engine/mismatch_mean",
-    "importance_sum": "update/importance_mean",
-}
-"""Sums of ``policy_loss`` and the names under which their means per policy token are logged."""
+from mempo.training.interface import SampledPolicy, TrainedPolicy
+from mempo.training.update_sums import TOKEN_MEANS, UpdateSums
 
 
 def learning_rate_factor(settings: OptimizerConfig, step: int, steps: int) -> float:
@@ -52,7 +43,7 @@ def learning_rate_factor(settings: OptimizerConfig, step: int, steps: int) -> fl
     return max(0.0, (steps - step) / max(steps - warmup, 1))
 
 
-class MemPOModule(L.LightningModule):
+class MemPOModule(L.LightningModule, TrainedPolicy, SampledPolicy):
     """Owns the policy and the PPO loss.
 
     Each batch is one micro-batch; its token weights were computed over the whole optimizer step,
@@ -84,8 +75,7 @@ class MemPOModule(L.LightningModule):
         if reference is not None:
             reference.requires_grad_(False)
         self.epoch_metrics: dict[str, float] = {}
-        self._sums: defaultdict[str, float] = defaultdict(float)
-        self._maxima: dict[str, float] = {}
+        self._sums = UpdateSums()
         self._grad_norms: list[float] = []
         self.phases = Phases()
 
@@ -111,20 +101,14 @@ class MemPOModule(L.LightningModule):
         seed = derive_seed(self.config.seed, "update", self.current_epoch, self.global_rank)
         torch.manual_seed(seed)
         self.phases.start("update")  # Callbacks, which score, have run before.
-        self._sums.clear()
-        self._maxima.clear()
+        self._sums.reset()
         self._grad_norms.clear()
 
     def training_step(self, batch: Batch, batch_idx: int) -> None:
         with self._gradients_stay_local(not batch.last_of_update):
             loss, metrics = self.loss(batch)
             self.manual_backward(loss * self.trainer.world_size)
-        for key, value in metrics.items():
-            if key.endswith("_max"):
-                self._maxima[key] = max(self._maxima.get(key, 0.0), float(value))
-            else:
-                self._sums[key] += float(value)
-        self._sums["loss"] += float(loss.detach())
+        self._sums.update({**metrics, "loss": loss.detach()})
         if batch.last_of_update:
             self._step()
 
@@ -139,12 +123,7 @@ class MemPOModule(L.LightningModule):
         """The epoch's sums over all ranks as means per trained policy token; without one there is
         no mean. Every rank must call it."""
         updates = len(self._grad_norms)
-        totals: dict[str, float] = {}
-        for sums, maxima in gather_objects((dict(self._sums), dict(self._maxima))):
-            for key, value in sums.items():
-                totals[key] = totals.get(key, 0.0) + value
-            for key, value in maxima.items():
-                totals[key] = max(totals.get(key, value), value)
+        totals: dict[str, float] = self._sums.compute()
         tokens = totals["tokens"]
         metrics = {"update/loss": totals["loss"] / max(updates, 1)}
         for key, name in TOKEN_MEANS.items():
@@ -245,7 +224,7 @@ class MemPOModule(L.LightningModule):
             ).logprobs
 
     def _step(self) -> None:
-        optimizer = cast(Any, self.optimizers())
+        optimizer = cast(Optimizer, self.optimizers())
         norm = torch.nn.utils.clip_grad_norm_(
             self.model.parameters(), self.config.optimizer.max_grad_norm
         )
@@ -258,7 +237,7 @@ class MemPOModule(L.LightningModule):
         self._grad_norms.append(norm_value)
         optimizer.step()
         optimizer.zero_grad()
-        cast(Any, self.lr_schedulers()).step()
+        cast(LRScheduler, self.lr_schedulers()).step()
 
     def _gradients_stay_local(self, local: bool) -> Any:
         """Under DDP, gradients are exchanged only in an update's last micro-batch."""

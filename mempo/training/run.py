@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,6 @@ import lightning as L
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 
-from callbacks.checkpoints import CheckpointsCallback
-from callbacks.epoch_line import EpochLineCallback
-from callbacks.health import HealthCallback
-from callbacks.held_out_evaluation import HeldOutEvaluationCallback
-from callbacks.memory_distributions import MemoryDistributionsCallback
-from callbacks.memory_reward import MemoryRewardCallback
-from callbacks.metrics_file import MetricsFileCallback
-from callbacks.mismatch_warning import MismatchWarningCallback
-from callbacks.sampled_trajectories import SampledTrajectoriesCallback
-from callbacks.saved_model import SavedModelCallback
-from callbacks.supervised_progress import SupervisedProgressCallback
-from callbacks.trajectories_file import TrajectoriesFileCallback
-from callbacks.update_progress import UpdateProgressCallback
 from mempo.agent.conversation import Conversation
 from mempo.agent.prompts import load_template
 from mempo.config import Config, RetrieverConfig, TrainerConfig
@@ -46,7 +34,15 @@ from mempo.training.module import MemPOModule
 from mempo.training.supervised import SftDataModule, SftModule
 
 
-def train(config: Config) -> dict[str, float]:
+@dataclass(frozen=True)
+class StageCallbacks:
+    """The callbacks of each stage, in the order in which Lightning calls them."""
+
+    reinforcement: Sequence[Callback]
+    supervised: Sequence[Callback] = ()
+
+
+def train(config: Config, callbacks: StageCallbacks) -> dict[str, float]:
     """Runs the stages that the configuration asks for; returns the last epoch's metrics.
 
     What the run leaves stands in ``config.run_dir``.
@@ -62,13 +58,16 @@ def train(config: Config) -> dict[str, float]:
             f"model={config.model.name} learns its language from the generated world and can read "
             f"nothing else: for data={config.data.format} take another model"
         )
-    start = supervised_start(config) if config.sft.enabled else start_folder(config)
+    if config.sft.enabled:
+        start = supervised_start(config, callbacks.supervised)
+    else:
+        start = start_folder(config)
     if config.stage == "sft":
         return {}
-    return reinforce(config, start, tasks)
+    return reinforce(config, start, tasks, callbacks.reinforcement)
 
 
-def supervised_start(config: Config) -> str:
+def supervised_start(config: Config, callbacks: Sequence[Callback] = ()) -> str:
     """The folder of the supervised start, from the cache or trained now."""
     base = start_folder(config)
     key = {
@@ -86,7 +85,12 @@ def supervised_start(config: Config) -> str:
         _say(f"supervised start: {path} (from the cache)")
         return str(path)
     _say(f"supervised start: not in the cache, training it now ({config.sft.steps} steps)")
-    _fine_tune(config, base, lambda write: cached_folder(config.cache_dir, "sft", key, write))
+    _fine_tune(
+        config,
+        base,
+        lambda write: cached_folder(config.cache_dir, "sft", key, write),
+        callbacks,
+    )
     _say(f"supervised start: {path}")
     return str(path)
 
@@ -98,11 +102,11 @@ def _shown(retriever: RetrieverConfig) -> dict[str, int]:
 
 
 def reinforce(
-    config: Config, start: str, tasks: TaskSets, more_callbacks: Sequence[Callback] = ()
+    config: Config, start: str, tasks: TaskSets, callbacks: Sequence[Callback]
 ) -> dict[str, float]:
     """The RL stage: rollouts, memory rewards, PPO updates, until ``trainer.max_epochs``.
 
-    ``more_callbacks`` come after the run's own.
+    ``callbacks`` score the trajectories and write what the run leaves (``callbacks.build``).
     """
     tokenizer = load_tokenizer(start)
     if tasks.skipped_rows:
@@ -121,7 +125,7 @@ def reinforce(
         **trainer_arguments(config),
         max_epochs=config.trainer.max_epochs,
         reload_dataloaders_every_n_epochs=1,
-        callbacks=[*_callbacks(config, tokenizer), *more_callbacks],
+        callbacks=list(callbacks),
         logger=build_logger(
             config.logger,
             config.run_dir,
@@ -136,37 +140,12 @@ def reinforce(
     return module.epoch_metrics
 
 
-def _callbacks(config: Config, tokenizer: Any) -> list[Callback]:
-    """In the order in which Lightning calls them; the memory reward comes first."""
-    wanted: list[Callback] = [MemoryRewardCallback(config, tokenizer)]
-    if config.callbacks.progress_bars:
-        wanted.append(UpdateProgressCallback())
-    wanted += [
-        MetricsFileCallback(config.run_dir, config.logger.log_every_epochs),
-        TrajectoriesFileCallback(config.run_dir),
-        EpochLineCallback(),
-        MismatchWarningCallback(config),
-    ]
-    every = config.logger.log_every_epochs
-    if config.callbacks.health.enabled:
-        wanted.append(HealthCallback(config.callbacks.health, config.run_dir))
-    if config.callbacks.memory_distributions:
-        wanted.append(MemoryDistributionsCallback(every))
-    if config.callbacks.sampled_trajectories:
-        count = config.callbacks.sampled_trajectories
-        wanted.append(SampledTrajectoriesCallback(count, config.seed, every))
-    if config.evaluation.enabled:
-        wanted.append(HeldOutEvaluationCallback(config))
-    wanted += [
-        SavedModelCallback(Path(config.run_dir) / "model", tokenizer),
-        CheckpointsCallback(
-            config.run_dir, config.trainer.checkpoint_every, config.trainer.keep_last
-        ),
-    ]
-    return wanted
-
-
-def _fine_tune(config: Config, base: str, keep: Callable[[Callable[[Path], None]], Path]) -> None:
+def _fine_tune(
+    config: Config,
+    base: str,
+    keep: Callable[[Callable[[Path], None]], Path],
+    callbacks: Sequence[Callback],
+) -> None:
     """Trains on demonstrations, on every process; the first one hands what writes the Hugging Face
     folder to ``keep``, and the others wait until it is there."""
     tokenizer = load_tokenizer(base)
@@ -175,7 +154,7 @@ def _fine_tune(config: Config, base: str, keep: Callable[[Callable[[Path], None]
     trainer = L.Trainer(
         **trainer_arguments(config),
         max_epochs=1,
-        callbacks=[SupervisedProgressCallback(config.sft.steps)],
+        callbacks=list(callbacks),
         logger=False,
         enable_checkpointing=False,
     )

@@ -16,6 +16,8 @@ from typing import Any, cast
 import lightning as L
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, Dataset
 
 from mempo.config import SftConfig
@@ -129,11 +131,11 @@ class SftModule(L.LightningModule):
             return
         if not math.isfinite(self._step_loss):
             raise FloatingPointError("the supervised loss is not finite: lower sft.learning_rate")
-        optimizer = cast(Any, self.optimizers())
+        optimizer = cast(Optimizer, self.optimizers())
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm)
         optimizer.step()
         optimizer.zero_grad()
-        cast(Any, self.lr_schedulers()).step()
+        cast(LRScheduler, self.lr_schedulers()).step()
         self.log("sft/loss", self._step_loss, prog_bar=True, sync_dist=True)
         self._step_loss = 0.0
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mempo.agent.context import AgentMemory
+from mempo.agent.context import AgentMemory, KeepSteps
 from tests.support.cases_path import load_cases
 
 
@@ -30,7 +30,7 @@ def test_cases(case: dict[str, Any]) -> None:
     for setting, expected in case["messages"].items():
         options = dict(part.split("=") for part in setting.split(","))
         keep = options["keep_steps"]
-        keep_steps = "all" if keep == "all" else int(keep)
+        keep_steps: KeepSteps = "all" if keep == "all" else int(keep)
         assert memory.messages(newest=options["newest"], keep_steps=keep_steps) == expected
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -49,9 +50,10 @@ def as_a_whole(kind: str, template: str, rounds: tuple[str, ...]) -> list[int]:
     for text, result in zip(rounds, RESULTS, strict=True):
         messages.append({"role": "assistant", "content": text})
         messages.append({"role": "user", "content": result})
-    return make_tokenizer(kind, template).apply_chat_template(
+    ids: Any = make_tokenizer(kind, template).apply_chat_template(
         messages, add_generation_prompt=True, tokenize=True, return_dict=False
     )
+    return list(ids)
 
 
 def test_the_tokenizers_cut_tags_differently() -> None:
@@ -272,7 +274,13 @@ _TURNS = st.lists(
     prefill=st.booleans(),
     context=st.sampled_from(("full", "memory")),
 )
-def test_any_rounds_give_lists_of_one_length(kind, template, turns, prefill, context) -> None:
+def test_any_rounds_give_lists_of_one_length(
+    kind: str,
+    template: str,
+    turns: list[tuple[str, str, bool]],
+    prefill: bool,
+    context: Literal["full", "memory"],
+) -> None:
     conversation = make_conversation(kind, template)
     task = Task("t", (Objective("Who?", ("Ann",)),))
     prompt = conversation.prompt_ids("Who?")
@@ -308,8 +316,8 @@ def test_any_rounds_give_lists_of_one_length(kind, template, turns, prefill, con
         memory = {i for i, span in enumerate(sequence.kinds) if span == SpanKind.MEMORY}
         inside = {i for i in memory if round_.start <= i < round_.end}
         if round_.memory_span is not None and round_.text.count("<mem>") == 1:
-            span = set(range(*round_.memory_span))
-            assert inside == {i for i in span if sequence.mask[i]}
+            tokens = range(*round_.memory_span)
+            assert inside == {i for i in tokens if sequence.mask[i]}
     policy = [
         token
         for sequence in trajectory.sequences

@@ -295,7 +295,8 @@ def test_property_an_action_stays_one_when_text_follows(parts: list[str], number
 def slow_regions(text: str) -> list[tuple[str, str, int]]:
     """Section 2 by the letter, character by character: (tag, body, end) of every closed body at
     the top level, in order."""
-    regions, here = [], 0
+    regions: list[tuple[str, str, int]] = []
+    here = 0
     while here < len(text):
         opened = next((tag for tag in TAGS if text[here:].startswith(f"<{tag}>")), None)
         if opened is None:

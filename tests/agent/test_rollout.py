@@ -18,7 +18,7 @@ from mempo.agent.state_machine import AgentSettings
 from mempo.agent.tools import ToolBox, ToolFailureError
 from mempo.config import RetrieverConfig
 from mempo.engine.interface import Sampling
-from mempo.records.epoch_metrics import epoch_metrics
+from mempo.records import epoch_metrics
 from mempo.runtime.seeds import derive_seed
 from mempo.trajectory import Ending, Objective, Task, Trajectory
 from tests.support.fakes import FakeRetriever, ScriptedEngine, SlowRetriever
@@ -183,7 +183,7 @@ def test_rllm_382_means_count_trajectories_that_ran_over() -> None:
     found = rollout.collect([make_task()], 8, SETTINGS, Sampling())
     assert [t.ending for t in found] == ["answered"] * 6 + ["context_budget"] * 2
     assert sum(t.reward for t in found if t.reward is not None) == 6.0
-    metrics = epoch_metrics(found)
+    metrics = epoch_metrics.collect(found).result()
     assert metrics["reward/mean"] == pytest.approx(0.75)
 
 

@@ -136,7 +136,9 @@ def test_snapshots_are_prefixes_and_what_the_engine_saw() -> None:
         assert round_.start == round_.snapshot_length
         assert run.conversation.decode(ids[round_.start : round_.end]) == round_.text
     assert run.trajectory.sequences[0].ids[: run.trajectory.prompt_length] == run.prompts[0]
-    first, last = run.trajectory.rounds[1].memory_span
+    memory = run.trajectory.rounds[1].memory_span
+    assert memory is not None
+    first, last = memory
     assert run.conversation.decode(ids[first:last]) == "<mem>Ann: Rome</mem>"
     assert not run.trajectory.rounds[0].is_scored
     assert run.trajectory.rounds[1].is_scored
@@ -297,6 +299,7 @@ def test_vllm_1973_vllm_3672_a_token_that_runs_past_the_tag_is_cut() -> None:
     assert ids == [*before, *conversation.encode(">")]
     assert sequence.mask[round_.start : round_.end] == [1] * len(before) + [0]
     assert sequence.logprobs[round_.end - 1] is None
+    assert round_.observation is not None
     assert run.prompts[1] == [
         *run.prompts[0],
         *ids,

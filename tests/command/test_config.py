@@ -1,4 +1,5 @@
-"""The configuration tree: everything in ``conf/`` composes, and every wrong setting says so."""
+"""The configuration tree: everything in ``conf/`` composes, and every wrong setting says so
+(around the method)."""
 
 from __future__ import annotations
 
@@ -105,7 +106,7 @@ def test_every_combination_composes_and_loads(row: tuple[tuple[str, str], ...]) 
 
 
 def test_both_programs_have_the_same_groups_and_settings() -> None:
-    train, evaluate = (OmegaConf.to_container(compose_tree(program)) for program in PROGRAMS)
+    train, evaluate = (dict(compose_tree(program)) for program in PROGRAMS)
     assert (
         train.keys() - {"ckpt_path", "resume"} == evaluate.keys()
     )  # evaluate.py goes on from nothing

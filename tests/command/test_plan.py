@@ -1,4 +1,5 @@
-"""The dry run: parameter counts against public totals, memory against hand-computed values."""
+"""The dry run: parameter counts against public totals, memory against hand-computed values (around
+the method)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused before any work is done."""
+"""What is refused before any work is done (around the method)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import torch
 
 from mempo.command.cli import compose
 from mempo.command.preflight import check_accelerator, check_run_folder
+from mempo.config import Config
 from mempo.demonstrations.start import trained_settings
 from mempo.runtime.errors import ConfigError
 from mempo.training.checkpoint_io import check_fits
 
 
 def test_a_new_run_does_not_write_over_another(tmp_path: Path) -> None:
-    def config(*overrides: str):
+    def config(*overrides: str) -> Config:
         return compose("train", [*overrides], run_dir=str(tmp_path))
 
     check_run_folder(config())

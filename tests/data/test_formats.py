@@ -29,6 +29,7 @@ from mempo.retrieval.base import Document, Passage
 from mempo.runtime.errors import ConfigError
 from mempo.runtime.rows import DataError
 from tests.support.fakes import ScriptedEngine
+from tests.support.pages import known_page
 from tests.support.small_tokenizers import make_conversation
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "formats"
@@ -68,7 +69,7 @@ def write_parquet(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 # Every variant that an adapter says it reads
 
-EXPECTED = {
+EXPECTED: dict[tuple[Any, str], list[tuple[Any, ...]]] = {
     ("search_r1", "search_r1.jsonl"): [
         ("nq/train_0", "who founded Amber Works", ("Nila Orr", "N. Orr"), "nq"),
         ("nq/7", "where does the question: band play?", ("Velm Hall",), "nq"),
@@ -608,7 +609,7 @@ def corpus(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("name", "file"), EXPECTED)
 @pytest.mark.parametrize("objectives", [1, 2])
-def test_every_format_composes(name: str, file: str, objectives: int, corpus: Path) -> None:
+def test_every_format_composes(name: Any, file: str, objectives: int, corpus: Path) -> None:
     rows = len(EXPECTED[name, file])
     data = DataConfig(
         format=name,
@@ -629,7 +630,7 @@ def test_every_format_composes(name: str, file: str, objectives: int, corpus: Pa
             assert task.corpus == name
             assert all(known[one.question] == one.golds for one in task.objectives)
     assert set(sets.retrievers) == {name}
-    assert sets.retrievers[name].open_page("Tolm").text == "Tolm is a town."
+    assert known_page(sets.retrievers[name], "Tolm").text == "Tolm is a town."
 
 
 def test_a_format_with_passages_is_its_own_corpus(tmp_path: Path) -> None:

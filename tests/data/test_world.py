@@ -1,4 +1,5 @@
-"""The generated world: splits, chains, pages, and the same world in every process."""
+"""The generated world: splits, chains, pages, and the same world in every process (around section
+11)."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import sys
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from mempo.data.relations import PAGE_ORDER, RELATION, RELATIONS
 from mempo.data.world import (
     PAGE_FACT_OFFSET,
     SPLITS,
+    Fact,
     World,
     WorldError,
     build_world_corpus,
@@ -44,7 +47,7 @@ def world() -> World:
     return generate_world(7, 400, "train")
 
 
-def test_every_process_builds_the_same_world_and_tasks():
+def test_every_process_builds_the_same_world_and_tasks() -> None:
     prints = set()
     for hash_seed in ("0", "1", "4242"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(Path.cwd())}
@@ -59,13 +62,13 @@ def test_every_process_builds_the_same_world_and_tasks():
     assert len(prints) == 1
 
 
-def test_seeds_and_sizes_change_the_world(world):
+def test_seeds_and_sizes_change_the_world(world: World) -> None:
     other = generate_world(8, 400, "train")
     assert {fact.sentence for fact in world.facts} != {fact.sentence for fact in other.facts}
     assert generate_world(7, 400, "train").facts == world.facts
 
 
-def test_splits_share_names_but_no_fact():
+def test_splits_share_names_but_no_fact() -> None:
     worlds = {split: generate_world(0, 3000, split) for split in SPLITS}
     for split, built in worlds.items():
         assert {fact_split(fact.subject, fact.relation, fact.object) for fact in built.facts} == {
@@ -79,14 +82,14 @@ def test_splits_share_names_but_no_fact():
 
 
 @pytest.mark.parametrize("passages", [40, 101, 400, 3000])
-def test_a_world_has_one_passage_and_one_page_for_each_entity(passages):
+def test_a_world_has_one_passage_and_one_page_for_each_entity(passages: int) -> None:
     built = generate_world(1, passages, "heldout")
     assert len(built.documents) == len(built.passages) == len(built.kinds) == passages
     assert len({document.id for document in built.documents}) == passages
     assert [document.title for document in built.documents] == list(built.kinds)
 
 
-def test_relations_are_functional_and_their_objects_of_the_right_kind(world):
+def test_relations_are_functional_and_their_objects_of_the_right_kind(world: World) -> None:
     pairs = {(fact.subject, fact.relation) for fact in world.facts}
     assert len(pairs) == len(world.facts)
     for fact in world.facts:
@@ -95,14 +98,14 @@ def test_relations_are_functional_and_their_objects_of_the_right_kind(world):
         assert fact.subject != fact.object
 
 
-def test_names_share_their_words(world):
+def test_names_share_their_words(world: World) -> None:
     people = [name for name, kind in world.kinds.items() if kind == "person"]
     last_names = {name.split()[-1] for name in people}
     assert len(last_names) < len(people) / 3
     assert all(word.isascii() and word.isalpha() for name in world.kinds for word in name.split())
 
 
-def test_page_facts_stand_only_on_pages_beyond_the_short_text(world):
+def test_page_facts_stand_only_on_pages_beyond_the_short_text(world: World) -> None:
     page_of = {document.title: document for document in world.documents}
     hidden = [fact for fact in world.facts if fact.on_page]
     assert {fact.relation for fact in hidden} == set(PAGE_ORDER[:2])
@@ -118,7 +121,7 @@ def test_page_facts_stand_only_on_pages_beyond_the_short_text(world):
 
 
 @pytest.mark.parametrize(("share", "relations"), [(0.0, 0), (0.25, 2), (0.5, 4), (1.0, 8)])
-def test_the_share_of_page_facts(share, relations):
+def test_the_share_of_page_facts(share: float, relations: int) -> None:
     built = generate_world(2, 60, "sft", page_fact_share=share)
     assert len({fact.relation for fact in built.facts if fact.on_page}) == relations
     for document in built.documents:
@@ -128,7 +131,7 @@ def test_the_share_of_page_facts(share, relations):
             assert not fact.on_page or document.text.index(fact.clause) >= PAGE_FACT_OFFSET
 
 
-def test_texts_are_compact(world):
+def test_texts_are_compact(world: World) -> None:
     passages = [f"{passage.title} {passage.text}".split() for passage in world.passages]
     pages = [document.text.split() for document in world.documents]
     assert 8 <= sum(map(len, passages)) / len(passages) <= 15
@@ -137,7 +140,7 @@ def test_texts_are_compact(world):
 
 
 @pytest.mark.parametrize("hops", [1, 2, 3, 4])
-def test_a_question_needs_every_hop_of_its_chain(world, hops):
+def test_a_question_needs_every_hop_of_its_chain(world: World, hops: int) -> None:
     text_of = {document.title: document.text for document in world.documents}
     for task in world.tasks(50, 1, hops, hops, 0):
         (chain,) = task.metadata["chains"]
@@ -162,7 +165,7 @@ def test_a_question_needs_every_hop_of_its_chain(world, hops):
         assert subject == objective.golds[0]
 
 
-def test_the_wording_of_questions(world):
+def test_the_wording_of_questions(world: World) -> None:
     by_relations = {}
     for task in world.tasks(400, 1, 2, 2, 0):
         chain = task.metadata["chains"][0]
@@ -174,8 +177,8 @@ def test_the_wording_of_questions(world):
     assert question == f"Who is the mayor of the home of {subject}?"
 
 
-def test_no_two_chains_of_a_world_have_one_question(world):
-    questions = {}
+def test_no_two_chains_of_a_world_have_one_question(world: World) -> None:
+    questions: dict[str, tuple[Fact, Fact]] = {}
     for first in world.facts:
         for second in world.facts_of(first.object):
             question = chain_question([first, second])
@@ -183,7 +186,7 @@ def test_no_two_chains_of_a_world_have_one_question(world):
     assert len(questions) > len(world.facts)
 
 
-def test_tasks_are_distinct_and_keep_their_order(world):
+def test_tasks_are_distinct_and_keep_their_order(world: World) -> None:
     tasks = world.tasks(500, 2, 1, 2, 0)
     assert len({task.id for task in tasks}) == 500
     assert len({frozenset(o.question for o in task.objectives) for task in tasks}) == 500
@@ -194,7 +197,7 @@ def test_tasks_are_distinct_and_keep_their_order(world):
     assert all(len({o.question for o in task.objectives}) == 2 for task in tasks)
 
 
-def test_metadata_is_plain_json(world):
+def test_metadata_is_plain_json(world: World) -> None:
     (task,) = world.tasks(1, 2, 2, 2, 0)
     metadata = json.loads(json.dumps(task.metadata))
     assert metadata["world_seed"] == 7
@@ -202,7 +205,7 @@ def test_metadata_is_plain_json(world):
     assert set(metadata["chains"][0][0]) == {"subject", "relation", "object", "sentence", "on_page"}
 
 
-def test_a_world_that_is_too_small_says_what_to_change():
+def test_a_world_that_is_too_small_says_what_to_change() -> None:
     small = generate_world(0, 40, "train")
     with pytest.raises(WorldError, match=r"of 2000 different tasks: raise data\.world\.passages"):
         small.tasks(2000, 1, 1, 1, 0)
@@ -216,18 +219,18 @@ def test_a_world_that_is_too_small_says_what_to_change():
         ((0, 100, "train", 1.5), r"page_fact_share=1\.5"),
     ],
 )
-def test_arguments_out_of_range(arguments, message):
+def test_arguments_out_of_range(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         generate_world(*arguments)
 
 
-def test_the_corpus_can_be_written_and_read_again(world, tmp_path):
+def test_the_corpus_can_be_written_and_read_again(world: World, tmp_path: Path) -> None:
     path = tmp_path / "world.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in build_world_corpus(world)))
     assert tuple(read_corpus(path)) == world.documents
 
 
-def test_long_names_come_only_when_short_ones_run_out():
+def test_long_names_come_only_when_short_ones_run_out() -> None:
     small = generate_world(0, 200, "train").kinds
     for kind, words in (("place", 1), ("person", 2), ("company", 2), ("work", 2)):
         assert {len(name.split()) for name in small if small[name] == kind} == {words}
@@ -238,7 +241,7 @@ def test_long_names_come_only_when_short_ones_run_out():
     assert {len(name.split()) for name in large.kinds} == {1, 2, 3}
 
 
-def test_distractors_share_words_with_other_names():
+def test_distractors_share_words_with_other_names() -> None:
     kinds = generate_world(0, 200, "train").kinds
     for kind in ("person", "company", "work"):
         words = Counter(word for name in kinds if kinds[name] == kind for word in name.split())
@@ -246,7 +249,7 @@ def test_distractors_share_words_with_other_names():
         assert shared >= 0.8 * sum(words.values())
 
 
-def test_relations_have_one_noun_each():
+def test_relations_have_one_noun_each() -> None:
     assert len({relation.noun for relation in RELATIONS}) == len(RELATIONS)
     author = RELATION["author"]
     assert author.sentence("Iron Swan", "Ann Bel") == "The author of Iron Swan is Ann Bel."

@@ -1,4 +1,5 @@
-"""Demonstrations: honest, in the round protocol, and complete chains found with the real tools."""
+"""Demonstrations: honest, in the round protocol, and complete chains found with the real tools
+(around section 2)."""
 
 from __future__ import annotations
 
@@ -6,19 +7,21 @@ import random
 import re
 from collections import Counter
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from mempo.agent.protocol import parse_round
 from mempo.agent.tools import ToolBox
 from mempo.config import RetrieverConfig, ScoringConfig, SftConfig, WorldConfig
-from mempo.data.world import generate_world
+from mempo.data.world import Fact, World, generate_world
 from mempo.demonstrations.world import (
     EMPTY_MEMORY,
     MAX_ROUNDS,
     UNKNOWN,
     Demonstration,
     Oracle,
+    Turn,
     generate_demonstrations,
     learn,
     next_fact,
@@ -30,7 +33,14 @@ from mempo.retrieval import RankBm25Retriever
 COUNT = 600
 
 
-def generate(count=COUNT, objectives=2, seed=0, world=None, retriever=None, **sft):
+def generate(
+    count: int = COUNT,
+    objectives: int = 2,
+    seed: int = 0,
+    world: dict[str, Any] | None = None,
+    retriever: dict[str, Any] | None = None,
+    **sft: Any,
+) -> list[Demonstration]:
     return list(
         generate_demonstrations(
             SftConfig(**{"worlds": 4, **sft}),
@@ -48,16 +58,18 @@ def made() -> list[Demonstration]:
     return generate()
 
 
-def assistant(demonstration):
+def assistant(demonstration: Demonstration) -> list[Turn]:
     return [turn for turn in demonstration.turns if turn.role == "assistant"]
 
 
-def answer_parts(demonstration):
+def answer_parts(demonstration: Demonstration) -> list[str]:
     last = demonstration.turns[-1]
-    return parse_round(last.given + last.text, 2).argument.split("; ")
+    answer = parse_round(last.given + last.text, 2).argument
+    assert answer is not None
+    return answer.split("; ")
 
 
-def oracle_for(world, drop=0.0, **retriever):
+def oracle_for(world: World, drop: float = 0.0, **retriever: Any) -> Oracle:
     toolbox = ToolBox(
         {world.corpus: RankBm25Retriever(world.documents)}, RetrieverConfig(**retriever)
     )
@@ -65,10 +77,10 @@ def oracle_for(world, drop=0.0, **retriever):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
-def test_the_answer_is_reached_by_following_the_chain_with_the_tools(share):
+def test_the_answer_is_reached_by_following_the_chain_with_the_tools(share: float) -> None:
     world = generate_world(1, 400, "heldout", page_fact_share=share)
     oracle = oracle_for(world)
-    actions = Counter()
+    actions: Counter[str | None] = Counter()
     for task in world.tasks(60, 2, 1, 4, 0):
         rounds, answered = oracle.run(task, random.Random(0), full_history=True)
         assert answered
@@ -78,7 +90,7 @@ def test_the_answer_is_reached_by_following_the_chain_with_the_tools(share):
         assert parsed[-1].argument == task.gold
         assert len(rounds) > max(task.metadata["hops"])
         actions.update(p.action for p in parsed)
-        seen = "\n".join(r.observation for r in rounds[:-1])
+        seen = "\n".join(r.observation or "" for r in rounds[:-1])
         for fact in (fact for chain in task_chains(task) for fact in chain):
             assert fact.is_told_in(seen)
     if share == 0.0:
@@ -87,7 +99,7 @@ def test_the_answer_is_reached_by_following_the_chain_with_the_tools(share):
         assert actions["search"] == 0
 
 
-def test_a_search_that_misses_is_followed_by_opening_the_page():
+def test_a_search_that_misses_is_followed_by_opening_the_page() -> None:
     world = generate_world(0, 400, "train", page_fact_share=0.0)
     oracle = oracle_for(world, top_k=1)
     fallbacks = 0
@@ -103,7 +115,7 @@ def test_a_search_that_misses_is_followed_by_opening_the_page():
     assert fallbacks
 
 
-def test_kinds_come_in_the_configured_shares(made):
+def test_kinds_come_in_the_configured_shares(made: list[Demonstration]) -> None:
     counts = Counter(demonstration.kind for demonstration in made)
     assert counts["trajectory"] / COUNT == pytest.approx(0.45, abs=0.06)
     assert counts["round"] / COUNT == pytest.approx(0.35, abs=0.06)
@@ -112,7 +124,7 @@ def test_kinds_come_in_the_configured_shares(made):
     assert {demonstration.kind for demonstration in only} == {"round"}
 
 
-def test_trained_rounds_break_no_format_rule(made):
+def test_trained_rounds_break_no_format_rule(made: list[Demonstration]) -> None:
     for demonstration in made:
         first = 1 if demonstration.kind == "trajectory" else 2
         for number, turn in enumerate(assistant(demonstration), start=first):
@@ -124,7 +136,7 @@ def test_trained_rounds_break_no_format_rule(made):
             assert not list(parse_round(text, number).broken_rules), text
 
 
-def test_trajectories_are_whole_and_trained(made):
+def test_trajectories_are_whole_and_trained(made: list[Demonstration]) -> None:
     for demonstration in (d for d in made if d.kind == "trajectory"):
         roles = [turn.role for turn in demonstration.turns]
         assert roles == ["assistant", "observation"] * (len(roles) // 2) + ["assistant"]
@@ -138,8 +150,8 @@ def test_trajectories_are_whole_and_trained(made):
         assert UNKNOWN not in answer_parts(demonstration)
 
 
-def test_single_rounds_follow_the_memory_context(made):
-    kinds = Counter()
+def test_single_rounds_follow_the_memory_context(made: list[Demonstration]) -> None:
+    kinds: Counter[str | None] = Counter()
     for demonstration in (d for d in made if d.kind == "round"):
         before, observation, after = demonstration.turns
         assert [t.role for t in demonstration.turns] == ["assistant", "observation", "assistant"]
@@ -152,7 +164,7 @@ def test_single_rounds_follow_the_memory_context(made):
     assert set(kinds) == {"search", "access", "answer"}
 
 
-def test_answers_after_a_memory_are_what_it_allows(made):
+def test_answers_after_a_memory_are_what_it_allows(made: list[Demonstration]) -> None:
     alone = [d for d in made if d.kind == "answer" and len(d.turns) == 1]
     assert len(alone) > 30
     complete = 0
@@ -169,7 +181,7 @@ def test_answers_after_a_memory_are_what_it_allows(made):
     assert complete < len(alone)
 
 
-def test_answers_after_a_history_train_only_the_answer(made):
+def test_answers_after_a_history_train_only_the_answer(made: list[Demonstration]) -> None:
     long = [d for d in made if d.kind == "answer" and len(d.turns) > 1]
     assert len(long) > 30
     for demonstration in long:
@@ -182,7 +194,7 @@ def test_answers_after_a_history_train_only_the_answer(made):
         assert all(part in seen or part == UNKNOWN for part in answer_parts(demonstration))
 
 
-def test_the_answer_has_the_form_that_scoring_uses():
+def test_the_answer_has_the_form_that_scoring_uses() -> None:
     scoring = ScoringConfig(filler="Done.", answer_template="[{filler}]<answer>{gold}</answer>")
     (made,) = generate_demonstrations(
         SftConfig(worlds=1, trajectory_share=0.0, round_share=0.0, answer_share=1.0),
@@ -196,7 +208,7 @@ def test_the_answer_has_the_form_that_scoring_uses():
     assert re.fullmatch(r"\[Done\.\]<answer>[^<]+</answer>", made.turns[-1].text)
 
 
-def test_memories_drop_each_fact_with_the_configured_probability():
+def test_memories_drop_each_fact_with_the_configured_probability() -> None:
     world = generate_world(0, 200, "sft")
     oracle = oracle_for(world, drop=0.35)
     kept = total = 0
@@ -207,14 +219,15 @@ def test_memories_drop_each_fact_with_the_configured_probability():
     assert kept / total == pytest.approx(0.65, abs=0.05)
 
 
-def test_half_of_the_single_rounds_follow_memories_that_lost_nothing():
+def test_half_of_the_single_rounds_follow_memories_that_lost_nothing() -> None:
     """With nearly every fact dropped, trained memories are empty and the memories before them
     either empty too or complete: up to three facts before the fourth is found."""
     settings = SftConfig(
         worlds=4, drop_probability=0.99, trajectory_share=0.0, round_share=1.0, answer_share=0.0
     )
     world = WorldConfig(passages=100, min_hops=2, max_hops=2)
-    facts, kept = Counter(), 0
+    facts: Counter[int] = Counter()
+    kept = 0
     for demonstration in generate_demonstrations(settings, world, RetrieverConfig(), 2, 200, 0):
         before, _, after = demonstration.turns
         kept += EMPTY_MEMORY not in after.text
@@ -227,7 +240,7 @@ def test_half_of_the_single_rounds_follow_memories_that_lost_nothing():
     assert set(facts) <= {0, 1, 2, 3, 4}
 
 
-def test_in_the_memory_context_a_lost_fact_is_looked_up_again():
+def test_in_the_memory_context_a_lost_fact_is_looked_up_again() -> None:
     world = generate_world(0, 200, "sft")
     lossy, exact = oracle_for(world, drop=0.5), oracle_for(world)
     longer = 0
@@ -239,17 +252,18 @@ def test_in_the_memory_context_a_lost_fact_is_looked_up_again():
         for before, after in pairwise(rounds):
             for fact in after.known:
                 note = write_memory(task_chains(task), [fact])[6:-6]
+                assert before.observation is not None
                 assert note in before.memory or fact.is_told_in(before.observation)
         longer += len(rounds) > len(shortest)
     assert longer > 30
 
 
-def test_a_fact_counts_only_after_the_facts_before_it():
+def test_a_fact_counts_only_after_the_facts_before_it() -> None:
     world = generate_world(0, 100, "sft")
     (task,) = world.tasks(1, 1, 3, 3, 0)
     chains = task_chains(task)
     (first, second, third) = chains[0]
-    nothing: frozenset = frozenset()
+    nothing: frozenset[Fact] = frozenset()
     told = [f"1. {fact.subject}: A thing, {fact.clause}." for fact in chains[0]]
     assert learn(chains, nothing, told[1]) == nothing
     assert learn(chains, nothing, f"{told[2]}\n{told[0]}") == {first}
@@ -262,13 +276,13 @@ def test_a_fact_counts_only_after_the_facts_before_it():
     assert write_memory(chains, []) == "<mem> nothing yet</mem>"
 
 
-def test_demonstrations_are_reproducible(made):
+def test_demonstrations_are_reproducible(made: list[Demonstration]) -> None:
     assert generate() == made
     assert generate(seed=1) != made
 
 
-def test_numbers_of_objectives_and_progress():
-    steps = []
+def test_numbers_of_objectives_and_progress() -> None:
+    steps: list[int] = []
     made = list(
         generate_demonstrations(
             SftConfig(worlds=2),
@@ -286,13 +300,13 @@ def test_numbers_of_objectives_and_progress():
     assert counts[3] > 140
 
 
-def test_long_tasks_are_whole_too():
+def test_long_tasks_are_whole_too() -> None:
     made = generate(40, objectives=8, trajectory_share=1.0, round_share=0.0, answer_share=0.0)
     assert max(len(assistant(demonstration)) for demonstration in made) > MAX_ROUNDS
     assert Counter(d.question.count("?") for d in made)[8] > 20
 
 
-def test_settings_that_no_answer_can_be_reached_with_say_what_to_change():
-    only = {"trajectory_share": 1.0, "round_share": 0.0, "answer_share": 0.0}
+def test_settings_that_no_answer_can_be_reached_with_say_what_to_change() -> None:
+    only: dict[str, Any] = {"trajectory_share": 1.0, "round_share": 0.0, "answer_share": 0.0}
     with pytest.raises(ValueError, match=r"raise retriever\.page_chars"):
         generate(1, retriever={"passage_chars": 1, "page_chars": 10}, **only)

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import llvmlite.binding  # noqa: F401 - as with the bm25s retriever, which engines must bear
 import numpy as np
@@ -92,7 +93,7 @@ def test_tied_output_layer_follows_the_embedding(engine: Engine, folder: Path) -
     """A sync that changes only the embedding changes what is sampled."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     with torch.no_grad():
-        model.get_input_embeddings().weight.mul_(3.0)
+        model.get_parameter("model.embed_tokens.weight").mul_(3.0)
     engine.sync((name, value.detach()) for name, value in model.named_parameters())
     assert_engine_agrees(engine, model, 1.0)
 
@@ -121,11 +122,12 @@ def test_vllm_29341_no_wake_without_weights(
     order: list[str] = []
     rpc = engine._llm.collective_rpc
     monkeypatch.setattr(engine._llm, "wake_up", lambda: order.append("wake"))
-    monkeypatch.setattr(
-        engine._llm,
-        "collective_rpc",
-        lambda method, **arguments: (order.append(method), rpc(method, **arguments))[1],
-    )
+
+    def noted(method: str, **arguments: Any) -> Any:
+        order.append(method)
+        return rpc(method, **arguments)
+
+    monkeypatch.setattr(engine._llm, "collective_rpc", noted)
     monkeypatch.setattr(engine, "_asleep", True)  # as after sleep() on a GPU
     with pytest.raises(EngineError, match="asleep: sync the weights"):
         engine.submit("early", [20] * 10, 5, 0, Sampling())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from torch.multiprocessing.spawn import spawn
 
 from mempo.agent.rollout import Rollout
 from mempo.command.cli import compose
@@ -261,6 +261,6 @@ def test_two_processes_give_the_table_of_one(tmp_path: Path) -> None:
     assert alone["memory"]["tasks"] == 5
     assert alone["memory"]["exact_match"] == 60.0
     assert alone["memory"]["rounds"] == 2.0
-    mp.spawn(evaluate_in_process, args=(str(tmp_path),), nprocs=2)
+    spawn(evaluate_in_process, args=(str(tmp_path),), nprocs=2)
     for rank in (0, 1):
         assert json.loads((tmp_path / f"{rank}.json").read_text()) == json.loads(json.dumps(alone))

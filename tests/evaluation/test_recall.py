@@ -1,4 +1,4 @@
-"""The share of questions whose passages are found (docs/retrieval.md)."""
+"""The share of questions whose passages are found (around section 11; docs/retrieval.md)."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_the_passages_that_a_row_names(
     assert load_questions(name, str(FIXTURES / file), options=options).evidence == {}
 
 
-ROW = {"id": "r1", "question": "Who founded Amber Works?", "answer": "Nila Orr"}
+ROW: dict[str, object] = {"id": "r1", "question": "Who founded Amber Works?", "answer": "Nila Orr"}
 
 
 def write(path: Path, *rows: dict[str, object]) -> Path:

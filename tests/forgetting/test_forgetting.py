@@ -1,4 +1,5 @@
-"""The forgetting report. The figures of four trajectories are worked out by hand."""
+"""The forgetting report (around section 9). The figures of four trajectories are worked out by
+hand."""
 
 from __future__ import annotations
 

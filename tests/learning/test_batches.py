@@ -51,6 +51,10 @@ def test_the_plan_keeps_the_budget_and_every_row(lengths: list[int], budget: int
     assert order == sorted(lengths, reverse=True)
 
 
+def names_of(batch: Batch) -> tuple[str, ...]:
+    return tuple(row.trajectory.name for row in batch.rows)
+
+
 def test_a_plan_worked_out_by_hand() -> None:
     rows = [make_row(length) for length in (3, 9, 5, 4, 10, 2)]
     plan = plan_micro_batches(rows, 20)
@@ -67,10 +71,10 @@ def test_collate_pads_on_the_right() -> None:
     assert batch.weights.tolist() == [[0, 0, 0.5, 0.5], [0, 0.25, 0, 0]]
     assert batch.engine_logprobs.tolist() == [[0, 0, -0.5, -0.5], [0, -0.5, 0, 0]]
     assert batch.old_logprobs is None
-    assert batch.names == ("task t9, epoch 2, sample 0", "task t9, epoch 2, sample 1")
+    assert names_of(batch) == ("task t9, epoch 2, sample 0", "task t9, epoch 2, sample 1")
     assert batch.last_of_update
     moved = batch.to(torch.device("cpu"))
-    assert moved.names == batch.names
+    assert names_of(moved) == names_of(batch)
     assert torch.equal(moved.ids, batch.ids)
 
 
@@ -91,7 +95,7 @@ def test_no_rows_give_one_row_whose_loss_is_0() -> None:
     assert batch.attention_mask.tolist() == [[1, 0]]
     assert not batch.mask.any()
     assert not batch.weights.any()
-    assert batch.names == ()
+    assert names_of(batch) == ()
     assert batch.old_logprobs is None
     assert pad_rows([]).ids.shape == (1, 2)
 
@@ -209,7 +213,7 @@ def test_constant_groups_cost_no_update() -> None:
     the 4 one is enough, and it comes last, where the optimizer steps."""
     rows = epoch_rows([10, 9, 8, 5, 4], {1, 2, 4})
     every = EpochDataset([rows], [3], 20, skip_zeros=False, share_prompts=[False])
-    assert [every[index].names for index in range(3)] == [
+    assert [names_of(every[index]) for index in range(3)] == [
         (rows[0].trajectory.name, rows[1].trajectory.name),
         (rows[2].trajectory.name, rows[3].trajectory.name),
         (rows[4].trajectory.name,),
@@ -219,11 +223,11 @@ def test_constant_groups_cost_no_update() -> None:
     )
     assert len(trained) == 4
     batches = [trained[index] for index in range(4)]
-    assert [len(batch.names) for batch in batches] == [0, 0, 2, 1]
-    assert batches[2].names == (rows[0].trajectory.name, rows[3].trajectory.name)
+    assert [len(names_of(batch)) for batch in batches] == [0, 0, 2, 1]
+    assert names_of(batches[2]) == (rows[0].trajectory.name, rows[3].trajectory.name)
     assert [batch.last_of_update for batch in batches] == [False, False, True, True]
     # A step without any other row keeps its shortest: the mismatch is always measured.
-    assert batches[3].names == (rows[2].trajectory.name,)
+    assert names_of(batches[3]) == (rows[2].trajectory.name,)
     # A trained token weighs the same, whatever else is trained.
     assert batches[2].weights.sum() == 2 * 0.25
 
@@ -236,7 +240,7 @@ def test_leaving_rows_out_never_needs_more_micro_batches(
     rows = epoch_rows(lengths, {index for index, (_, zero) in enumerate(shapes) if zero})
     count = max(1, len(plan_micro_batches(rows, budget)))
     dataset = EpochDataset([rows], [count], budget, skip_zeros=True, share_prompts=[False])
-    names = [name for index in range(len(dataset)) for name in dataset[index].names]
+    names = [name for index in range(len(dataset)) for name in names_of(dataset[index])]
     expected = [
         row.trajectory.name for row, (_, zero) in zip(rows, shapes, strict=True) if not zero
     ]

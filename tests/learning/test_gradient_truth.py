@@ -63,7 +63,7 @@ VARIANTS: dict[str, list[str]] = {
 
 def make_model(seed: int) -> Any:
     torch.manual_seed(seed)
-    return Qwen2ForCausalLM(  # type: ignore[no-untyped-call]
+    return Qwen2ForCausalLM(
         Qwen2Config(
             vocab_size=VOCABULARY,
             hidden_size=16,

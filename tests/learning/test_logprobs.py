@@ -17,7 +17,7 @@ from mempo.learning.logprobs import WantedTokens, token_logprobs
 ROOT = Path(__file__).resolve().parents[2]
 VOCABULARY = 60
 ROWS = ([3, 14, 15, 9, 26, 5, 35], [8, 9, 7, 9], [2, 7])
-WANTED = ([2, 3, 6], [1], [])
+WANTED: tuple[list[int], ...] = ([2, 3, 6], [1], [])
 
 
 @pytest.fixture(scope="module")

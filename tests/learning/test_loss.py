@@ -132,7 +132,7 @@ def test_prime_rl_2562_verl_5366_loss_does_not_depend_on_the_split() -> None:
 
 def test_loss_does_not_depend_on_padding_or_shape() -> None:
     flat = step([1, 0, 1, 1], advantages=[1.0, 5.0, -2.0, 3.0])
-    padded = {
+    padded: dict[str, Any] = {
         name: torch.nn.functional.pad(value, (0, 4)).reshape(2, 4)
         if isinstance(value, Tensor)
         else value

@@ -189,6 +189,7 @@ def test_scores_equal_plain_ones(model: Any, batch_tokens: int, method: Any) -> 
             assert abs(full - memory) > 1e-4
             assert round_.p_full == pytest.approx(full, abs=1e-5)
             assert round_.p_mem == pytest.approx(memory, abs=1e-5)
+            assert round_.p_mem is not None
             assert math.log(round_.p_mem) == pytest.approx(math.log(memory), abs=1e-4)
             assert round_.memory_reward == pytest.approx(memory - full, abs=1e-5)
             assert (round_.kept_full, round_.kept_mem) == (1.0, 1.0)

@@ -1,4 +1,4 @@
-"""Gradient checkpointing: the same gradients, and what is computed again."""
+"""Gradient checkpointing: the same gradients, and what is computed again (around section 8)."""
 
 from __future__ import annotations
 

@@ -50,7 +50,8 @@ def with_moved_adapters(dtype: torch.dtype = torch.float32, **settings: Any) -> 
 
 @torch.no_grad()
 def logits(model: Any) -> torch.Tensor:
-    return model(input_ids=IDS).logits
+    logits: torch.Tensor = model(input_ids=IDS).logits
+    return logits
 
 
 def test_only_adapters_are_trained() -> None:

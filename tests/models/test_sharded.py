@@ -30,7 +30,8 @@ def save_model(folder: Path, *, tied: bool) -> torch.nn.Module:
     )
     # Two files with an index, as large models come.
     model.save_pretrained(folder, max_shard_size="8KB")
-    return model.eval()
+    model.eval()
+    return model
 
 
 @pytest.mark.slow

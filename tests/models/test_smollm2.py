@@ -1,4 +1,4 @@
-"""The real small model that comes with a package."""
+"""The real small model that comes with a package (specification section 10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The workspace for wandb: what would be saved, and what is said without a login."""
+"""The workspace for wandb: what would be saved, and what is said without a login (around the
+method)."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from mempo.command.cli import compose
 from mempo.config import Config
 from mempo.learning.batches import Batch
-from mempo.runtime.quiet import quiet_libraries
+from mempo.runtime.library_warnings import quiet_libraries
 from mempo.training.module import MemPOModule
 from mempo.trajectory import Trajectory
 from tests.learning.test_gradient_truth import (
@@ -46,7 +46,9 @@ class GivenTrajectories(L.LightningDataModule):
     def train_dataloader(self) -> DataLoader[Batch]:
         parts = [[r for r in self.rows if id(r.trajectory) in part] for part in self.parts]
         assert self.trainer is not None
-        share = self.trainer.lightning_module.shares_prompts
+        module = self.trainer.lightning_module
+        assert isinstance(module, MemPOModule)
+        share = module.shares_prompts
         count = max(plan_counts(part, BUDGET, share) for part in parts)
         rows = parts[self.trainer.global_rank]
         return DataLoader(epoch_dataset(rows, count, BUDGET, self.config, share), batch_size=None)

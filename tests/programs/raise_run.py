@@ -12,11 +12,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from mempo.command.cli import compose
-from mempo.runtime.quiet import quiet_libraries
+from mempo.runtime.library_warnings import quiet_libraries
 
 
 def main(run_dir: str, cache_dir: str, rank: str) -> None:
     quiet_libraries()
+    from callbacks.build import stage_callbacks
     from callbacks.epoch_line import EpochLineCallback
     from mempo.training.run import train
 
@@ -27,22 +28,21 @@ def main(run_dir: str, cache_dir: str, rank: str) -> None:
         if trainer.global_rank == int(rank):
             raise RuntimeError(f"broken on rank {rank}")
 
-    EpochLineCallback.on_train_epoch_end = broken  # type: ignore[method-assign]
-    train(
-        compose(
-            "train",
-            [
-                "experiment=debug",
-                "trainer=ddp",
-                "trainer.accelerator=cpu",
-                "trainer.devices=2",
-                "evaluation.enabled=false",
-                "logger=none",
-                f"cache_dir={cache_dir}",
-            ],
-            run_dir=run_dir,
-        )
+    EpochLineCallback.on_train_epoch_end = broken  # type: ignore[method-assign, assignment]
+    config = compose(
+        "train",
+        [
+            "experiment=debug",
+            "trainer=ddp",
+            "trainer.accelerator=cpu",
+            "trainer.devices=2",
+            "evaluation.enabled=false",
+            "logger=none",
+            f"cache_dir={cache_dir}",
+        ],
+        run_dir=run_dir,
     )
+    train(config, stage_callbacks(config))
 
 
 if __name__ == "__main__":

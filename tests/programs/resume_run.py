@@ -1,6 +1,6 @@
 """Trains two epochs, once straight through and once broken off in the second and resumed.
 
-Run by test_training.py as ``resume_run.py RUN_DIR CACHE_DIR``; the runs' folders are
+Run by test_run.py as ``resume_run.py RUN_DIR CACHE_DIR``; the runs' folders are
 ``RUN_DIR/straight`` and ``RUN_DIR/resumed``. Prints one JSON line, last: the epochs that each run
 collected.
 """
@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import lightning.pytorch as pl
 
 from mempo.command.cli import compose
-from mempo.runtime.quiet import quiet_libraries
+from mempo.runtime.library_warnings import quiet_libraries
 
 
 class Broken(Exception):
@@ -35,6 +35,7 @@ class BreakOff(pl.Callback):
 
 def main(folder: str, cache_dir: str) -> None:
     quiet_libraries()
+    from callbacks.build import run_callbacks
     from mempo.agent.rollout import Rollout
     from mempo.data.tasks import load_task_sets
     from mempo.training.run import reinforce, supervised_start
@@ -48,7 +49,7 @@ def main(folder: str, cache_dir: str) -> None:
         return collect(self, *arguments, **named)
 
     Rollout.collect = counted  # type: ignore[method-assign]
-    for run, checkpoint, callbacks in (
+    for run, checkpoint, more in (
         ("straight", False, []),
         ("resumed", False, [BreakOff()]),
         ("resumed", True, []),
@@ -66,9 +67,10 @@ def main(folder: str, cache_dir: str) -> None:
             run_dir=f"{folder}/{run}",
         )
         try:
-            reinforce(config, supervised_start(config), load_task_sets(config), callbacks)
+            start, tasks = supervised_start(config), load_task_sets(config)
+            reinforce(config, start, tasks, [*run_callbacks(config), *more])
         except Broken:
-            assert callbacks
+            assert more
     print(json.dumps(collected))
 
 

@@ -1,7 +1,7 @@
 """Trains on two CPU processes and saves each rank's weights after every epoch.
 
-Run by test_training.py as ``two_process_run.py RUN_DIR CACHE_DIR``. Three tasks over two ranks, so
-one rank has twice the other's rows.
+Run by test_several_processes.py as ``two_process_run.py RUN_DIR CACHE_DIR``. Three tasks over two
+ranks, so one rank has twice the other's rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import lightning.pytorch as pl
 import torch
 
 from mempo.command.cli import compose
-from mempo.runtime.quiet import quiet_libraries
+from mempo.runtime.library_warnings import quiet_libraries
+from mempo.training.module import MemPOModule
 
 
 class SaveWeights(pl.Callback):
@@ -23,12 +24,14 @@ class SaveWeights(pl.Callback):
         self.folder = folder
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, MemPOModule)
         name = f"weights-{trainer.current_epoch}-{trainer.global_rank}.pt"
         torch.save(dict(pl_module.model.state_dict()), self.folder / name)
 
 
 def main(run_dir: str, cache_dir: str) -> None:
     quiet_libraries()
+    from callbacks.build import run_callbacks
     from mempo.data.tasks import load_task_sets
     from mempo.training.run import reinforce, supervised_start
 
@@ -45,8 +48,9 @@ def main(run_dir: str, cache_dir: str) -> None:
         ],
         run_dir=run_dir,
     )
+    callbacks = [*run_callbacks(config), SaveWeights(Path(run_dir))]
     start = supervised_start(config)
-    reinforce(config, start, load_task_sets(config), [SaveWeights(Path(run_dir))])
+    reinforce(config, start, load_task_sets(config), callbacks)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Every benchmark runs at a small shape, finds its sides equal, and prints its figures last."""
+"""Every benchmark runs at a small shape, finds its sides equal, and prints its figures last
+(around the method)."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
     def run(main: Callable[[Sequence[str]], None], arguments: str) -> dict[str, Any]:
         main(arguments.split())
-        return json.loads(capsys.readouterr().out.splitlines()[-1])
+        last: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+        return last
 
     return run
 

@@ -1,25 +1,21 @@
-"""The docs say what the configuration says."""
+"""The docs say what the configuration says, and name what there is (around the method)."""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from omegaconf import OmegaConf
 
 from mempo.command.cli import compose_tree
+from mempo.runtime.nested import leaves
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 SECTIONS = ("reward", "scoring", "outcome", "memory", "loss", "rollout")
-
-
-def leaves(node: dict[str, Any], prefix: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in node.items():
-        name = f"{prefix}.{key}"
-        found.update(leaves(value, name) if isinstance(value, dict) else {name: value})
-    return found
 
 
 def as_written(value: Any) -> str:
@@ -37,7 +33,7 @@ def test_every_switch_stands_in_the_docs_with_its_default() -> None:
     for section in SECTIONS:
         node = OmegaConf.to_container(config[section], resolve=False)
         assert isinstance(node, dict)
-        found = leaves({str(key): value for key, value in node.items()}, section)
+        found = leaves(node, section)
         expected.update({name: as_written(value) for name, value in found.items()})
     text = (ROOT / "docs" / "switches.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([a-z_.]+)` \| `(.+?)` \|", text, flags=re.MULTILINE)
@@ -54,3 +50,37 @@ def test_every_setting_of_the_retriever_stands_in_the_docs() -> None:
     for name, value in rows:
         default = config[name]
         assert value == (f"{default:g}" if isinstance(default, float) else as_written(default))
+
+
+def id_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=id_of)
+def test_every_file_and_module_that_a_page_names_is_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    folders = "mempo|callbacks|conf|tests|scripts|benchmarks|docs"
+    files = re.findall(rf"(?<![\w./<-])((?:{folders})/(?:[\w./-]*\w)?)", text)
+    known = [name for name in files if any(ROOT.glob(name)) or any(ROOT.glob(f"{name}.py"))]
+    assert files == known
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
+    assert [link for link in links if not (page.parent / link).exists()] == []
+    modules = [ROOT / name.replace(".", "/") for name in re.findall(r"-m (mempo[.\w]*)", text)]
+    assert [
+        path
+        for path in modules
+        if not path.with_suffix(".py").is_file() and not (path / "__main__.py").is_file()
+    ] == []
+
+
+def test_the_table_of_rooms_is_complete() -> None:
+    rooms = re.findall(r"`mempo/(\w+)(?:/|\.py)?`", PAGES[0].read_text(encoding="utf-8"))
+    inside = {path.name.removesuffix(".py") for path in (ROOT / "mempo").iterdir()}
+    assert set(rooms) == inside - {"__init__", "__pycache__", "py.typed"}
+
+
+def test_every_test_file_says_which_sections_it_holds_to() -> None:
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        words = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        first = " ".join(words.split("\n\n")[0].split())
+        assert re.search(r"sections? \d|around the method", first), path

@@ -1,4 +1,5 @@
-"""Epoch metrics against values worked out by hand, on one process and merged over two."""
+"""Epoch metrics against values worked out by hand, on one process and merged over two (around the
+method)."""
 
 from __future__ import annotations
 
@@ -8,9 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from torch.multiprocessing.spawn import spawn
 
-from mempo.records.epoch_metrics import EpochMetrics, MetricSums, collect, epoch_metrics
+from mempo.records.epoch_metrics import MetricSums, collect
+from mempo.records.epoch_record import gather_epoch_record
+from mempo.runtime.phases import Phases
 from mempo.trajectory import Ending, Trajectory
 from tests.support.handmade import make_round, make_trajectory
 
@@ -116,13 +119,13 @@ EXPECTED = {
 
 
 def test_values_by_hand() -> None:
-    assert epoch_metrics(four_trajectories()) == pytest.approx(EXPECTED)
+    assert collect(four_trajectories()).result() == pytest.approx(EXPECTED)
 
 
 def test_a_key_without_a_sample_is_absent() -> None:
-    metrics = epoch_metrics([make_trajectory(rounds=(make_round(1),))])
+    metrics = collect([make_trajectory(rounds=(make_round(1),))]).result()
     assert not [key for key in metrics if key.startswith("memory/")]
-    assert epoch_metrics([]) == {}
+    assert collect([]).result() == {}
 
 
 @pytest.mark.parametrize("cut", range(5))
@@ -150,18 +153,7 @@ def test_group_spread_over_processes_is_not_constant() -> None:
 )
 def test_an_unfinished_trajectory_is_an_error(trajectory: Trajectory, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        epoch_metrics([make_trajectory(), trajectory])
-
-
-def test_torchmetrics_metric() -> None:
-    metric = EpochMetrics()
-    trajectories = four_trajectories()
-    metric.update(trajectories[:1])
-    metric.update(trajectories[1:])
-    assert metric.compute() == pytest.approx(EXPECTED)
-    metric.reset()
-    metric.update(trajectories[:1])
-    assert metric.compute()["rollout/trajectories"] == 1.0
+        collect([make_trajectory(), trajectory])
 
 
 def _rank(rank: int, folder: str) -> None:
@@ -170,15 +162,26 @@ def _rank(rank: int, folder: str) -> None:
     )
     trajectories = four_trajectories()
     own = trajectories[:1] if rank == 0 else trajectories[1:]
-    metric = EpochMetrics()
-    metric.update(own)
-    results = [epoch_metrics(own), metric.compute()]
-    (Path(folder) / f"{rank}.json").write_text(json.dumps(results))
+    phases = Phases()
+    phases.seconds["rollout"] = 2.0 - rank
+    phases.peak_gib["update"] = 1.0 + rank
+    record = gather_epoch_record(4, 20, own, {"update/loss": 0.5}, 1, [phases])
+    (Path(folder) / f"{rank}.json").write_text(json.dumps(record))
     dist.destroy_process_group()
 
 
 def test_two_processes_with_different_keys(tmp_path: Path) -> None:
-    mp.spawn(_rank, args=(str(tmp_path),), nprocs=2)
+    spawn(_rank, args=(str(tmp_path),), nprocs=2)
     for rank in range(2):
-        for result in json.loads((tmp_path / f"{rank}.json").read_text()):
-            assert result == pytest.approx(EXPECTED)
+        # Of two processes the slower one's seconds and the fuller one's memory.
+        assert json.loads((tmp_path / f"{rank}.json").read_text()) == pytest.approx(
+            EXPECTED
+            | {
+                "epoch": 4,
+                "trainer/global_step": 20,
+                "update/loss": 0.5,
+                "engine/staleness": 1.0,
+                "seconds/rollout": 2.0,
+                "peak_gib/update": 2.0,
+            }
+        )

@@ -1,4 +1,5 @@
-"""Each health check provoked once on hand-made records, and a healthy run that provokes none."""
+"""Each health check provoked once on hand-made records, and a healthy run that provokes none
+(around the method)."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from callbacks.epoch_record import EpochRecordCallback
 from callbacks.health import HealthCallback
 from mempo.config import HealthConfig
 from mempo.records.health import CHECKS, findings
@@ -47,7 +49,7 @@ def test_a_healthy_run_provokes_none() -> None:
     assert findings([record(epoch) for epoch in range(20)], HealthConfig()) == {}
 
 
-ILL = {
+ILL: dict[str, tuple[list[dict[str, float]], str]] = {
     "memory_reward_flat": (
         [{}] + 2 * [{"memory__reward_mean": 0.004, "memory__reward_std": 0.003}],
         "memory rewards have been flat near zero for 2 epochs (mean +0.004, standard deviation "
@@ -122,6 +124,7 @@ def trainer(epoch: int, *, main_process: bool = True) -> Any:
         trajectories=[make_trajectory(sample=s, reward=0.0) for s in range(2)],
         phases=Phases(),
         staleness=0,
+        record={},
     )
     return SimpleNamespace(
         current_epoch=epoch, global_step=epoch, is_global_zero=main_process, datamodule=source
@@ -131,12 +134,17 @@ def trainer(epoch: int, *, main_process: bool = True) -> Any:
 MODULE = cast(Any, SimpleNamespace(epoch_metrics={}, phases=Phases()))
 
 
+def end_epoch(callback: HealthCallback, trainer: Any) -> None:
+    EpochRecordCallback().on_train_epoch_end(trainer, MODULE)
+    callback.on_train_epoch_end(trainer, MODULE)
+
+
 def test_the_run_says_it_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     callback = HealthCallback(SETTINGS, tmp_path)
     callback.on_train_start(trainer(0), MODULE)
     for epoch in range(4):
-        callback.on_train_epoch_end(trainer(epoch), MODULE)
-        callback.on_train_epoch_end(trainer(epoch, main_process=False), MODULE)
+        end_epoch(callback, trainer(epoch))
+        end_epoch(callback, trainer(epoch, main_process=False))
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1
     assert lines[0].startswith("health, epoch 2: all groups were constant for 2 epochs")
@@ -149,5 +157,5 @@ def test_a_resumed_run_knows_the_epochs_before(
     append_lines(tmp_path / "metrics.jsonl", [{"epoch": 1, "groups/constant_share": 0.5}])
     callback = HealthCallback(SETTINGS, tmp_path)
     callback.on_train_start(trainer(1), MODULE)  # epoch 1 is done again
-    callback.on_train_epoch_end(trainer(1), MODULE)
+    end_epoch(callback, trainer(1))
     assert capsys.readouterr().out.startswith("health, epoch 2: all groups were constant")

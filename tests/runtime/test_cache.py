@@ -1,8 +1,9 @@
-"""Folders that runs share."""
+"""Folders that runs share (around the method)."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ class Setting:
     size: int
 
 
-def write(text: str, made: list[str] | None = None):
+def write(text: str, made: list[str] | None = None) -> Callable[[Path], None]:
     def make(folder: Path) -> None:
         (folder / "file").write_text(text, encoding="utf-8")
         if made is not None:

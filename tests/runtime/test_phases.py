@@ -29,9 +29,12 @@ def test_the_peak_is_what_was_in_use_at_most() -> None:
     if not reset_peak():
         pytest.skip("this system does not tell a process's memory")
     before = bytes_in_use()
+    assert before is not None
     block = torch.ones(32 * 2**20)
     del block
-    assert peak_bytes() - before == pytest.approx(128 * 2**20, rel=0.2)
+    peak = peak_bytes()
+    assert peak is not None
+    assert peak - before == pytest.approx(128 * 2**20, rel=0.2)
 
 
 def test_clear_forgets() -> None:

@@ -9,31 +9,32 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM_SECONDS = 600
 
 
-def run_program(program: str, *arguments: str, expect: int = 0) -> str:
-    """Runs a program of the project (or a module: ``-m``) and returns its output, standard output
-    last."""
+def run_program(program: str, *arguments: str, expect: int = 0, folder: Path = ROOT) -> str:
+    """Runs a program of the project (or a module: ``-m``) in ``folder`` and returns its output,
+    standard output last."""
     done = subprocess.run(
         [sys.executable, program, *arguments],
         capture_output=True,
         text=True,
         timeout=PROGRAM_SECONDS,
-        cwd=ROOT,
+        cwd=folder,
         env={**os.environ, "WANDB_MODE": "offline"},
     )
     assert done.returncode == expect, done.stdout[-4000:] + done.stderr[-4000:]
     return done.stderr + done.stdout
 
 
-def read_lines(path: Path) -> list[dict]:
+def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def wait_for_epoch(metrics: Path, process: subprocess.Popen) -> None:
+def wait_for_epoch(metrics: Path, process: subprocess.Popen[Any]) -> None:
     """Until the first epoch's line is written."""
     deadline = time.monotonic() + PROGRAM_SECONDS / 2
     while not metrics.exists() or not metrics.read_bytes():

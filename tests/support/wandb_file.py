@@ -10,6 +10,7 @@ import json
 import struct
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,10 @@ def read_history(run: Path) -> list[dict[str, Any]]:
 
 
 def _records(run: Path) -> list[Any]:
-    from wandb.proto.wandb_internal_pb2 import Record
-
+    # Its messages are made while the module loads, which no type checker sees.
+    record: Any = import_module("wandb.proto.wandb_internal_pb2").Record
     (file,) = run.glob("run-*.wandb")
-    return [Record.FromString(raw) for raw in raw_records(file.read_bytes())]
+    return [record.FromString(raw) for raw in raw_records(file.read_bytes())]
 
 
 def _entry(items: Any) -> dict[str, Any]:

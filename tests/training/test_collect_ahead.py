@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mempo.training.collect_ahead import Ahead
+from mempo.training.collect_ahead import BackgroundWork
 
 
 def test_result_waits_for_the_work() -> None:
@@ -18,7 +18,7 @@ def test_result_waits_for_the_work() -> None:
         go.wait(10)
         return 7
 
-    ahead = Ahead(work)
+    ahead = BackgroundWork(work)
     go.set()
     assert ahead.result() == 7
 
@@ -28,7 +28,7 @@ def test_what_the_work_raises_comes_with_the_result() -> None:
         raise ValueError("of the work")
 
     with pytest.raises(ValueError, match="of the work"):
-        Ahead(work).result()
+        BackgroundWork(work).result()
 
 
 def test_stop_waits_until_the_work_has_stopped() -> None:
@@ -40,5 +40,5 @@ def test_stop_waits_until_the_work_has_stopped() -> None:
         ended.append("stopped")
         raise RuntimeError("dropped")
 
-    Ahead(work).stop()
+    BackgroundWork(work).stop()
     assert ended == ["stopped"]

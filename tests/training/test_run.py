@@ -1,4 +1,5 @@
-"""The whole road on real parts, small: what a run leaves, and how it goes on."""
+"""The whole road on real parts, small: what a run leaves, and how it goes on (around the
+method)."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from safetensors.torch import load_file
 
 from mempo.forgetting.__main__ import main as forgetting
 from mempo.records import metric_names
+from tests.support.docs_examples import commands, example
 from tests.support.programs import ROOT, interruptible, read_lines, run_program, wait_for_epoch
 from tests.support.wandb_file import read_history
 
@@ -61,7 +63,7 @@ def test_a_run_leaves_its_files(run: tuple[Path, str]) -> None:
 
 
 def test_a_run_logs_what_the_docs_define(run: tuple[Path, str]) -> None:
-    """``mempo.records.metric_names`` is what docs/metrics.md defines (test_metrics_page.py)."""
+    """``mempo.records.metric_names`` is what docs/metrics.md defines (test_metric_names.py)."""
     folder, _ = run
     lines = read_lines(folder / "metrics.jsonl")
     logged = {metric_names.pattern_of(key) for line in lines for key in line}
@@ -95,6 +97,31 @@ def test_the_trained_model_opens_with_transformers(run: tuple[Path, str]) -> Non
     )
     for name, value in model.named_parameters():
         assert torch.equal(checkpoint["state_dict"][f"model.{name}"], value)
+
+
+def test_the_callback_of_the_docs_ends_a_run_that_is_started_anywhere(
+    cache: Path, tmp_path: Path
+) -> None:
+    """docs/callbacks.md, from its file: the limit is passed at once, so one epoch of two is run."""
+    (tmp_path / "my_callbacks.py").write_text(example("callbacks.md", "python"))
+    group = tmp_path / "my_conf" / "callbacks"
+    group.mkdir(parents=True)
+    (group / "mine.yaml").write_text(example("callbacks.md", "yaml"))
+    (_, from_a_file) = commands("callbacks.md")
+    run_program(
+        str(ROOT / "train.py"),
+        *from_a_file,
+        "experiment=debug",
+        "evaluation.enabled=false",
+        "callbacks.more.stop.key=rollout/trajectories",
+        "callbacks.more.stop.limit=7",
+        "run_dir=a_run",
+        f"cache_dir={cache}",
+        folder=tmp_path,
+    )
+    lines = read_lines(tmp_path / "a_run" / "metrics.jsonl")
+    assert [(line["epoch"], line["rollout/trajectories"]) for line in lines] == [(0, 8.0)]
+    assert (tmp_path / "a_run" / "model" / "config.json").is_file()
 
 
 def test_a_model_of_ones_own_is_trained(run: tuple[Path, str], tmp_path: Path) -> None:
@@ -273,6 +300,7 @@ def test_what_is_typed_wrong_gets_a_sentence_and_leaves_no_folder() -> None:
         (["algorithm=mempoo"], "mempo_reference"),
         (["--experiment", "debug"], "written without dashes, as experiment=debug"),
         (["data=local", "data.questions=q.jsonl", "data.corpus=no.jsonl"], "data.corpus=no.jsonl"),
+        (["+callbacks.more.a._target_=no.B"], "callbacks.more.a._target_=no.B: there is no module"),
     ):
         output = run_program("train.py", *arguments, expect=2)
         assert expected in output

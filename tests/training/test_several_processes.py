@@ -1,4 +1,5 @@
-"""Runs of two processes on real parts: uneven shares, a shared engine, one of them killed."""
+"""Runs of two processes on real parts: uneven shares, a shared engine, one of them killed (around
+the method)."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,7 +28,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def evaluated_alone(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict:
+def evaluated_alone(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[str, Any]:
     """The evaluation before training, of one process."""
     folder = tmp_path_factory.mktemp("alone")
     settings = ["experiment=debug", f"cache_dir={cache}", "trainer.max_epochs=1"]
@@ -34,12 +36,13 @@ def evaluated_alone(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> di
     return evaluated(folder)
 
 
-def evaluated(run: Path) -> dict:
-    return json.loads((run / "evaluation.json").read_text())["before"]
+def evaluated(run: Path) -> dict[str, Any]:
+    before: dict[str, Any] = json.loads((run / "evaluation.json").read_text())["before"]
+    return before
 
 
 def test_lightning_20404_two_uneven_processes_use_every_trajectory_once_and_stay_equal(
-    evaluated_alone: dict, cache: Path, tmp_path: Path
+    evaluated_alone: dict[str, Any], cache: Path, tmp_path: Path
 ) -> None:
     run_program("tests/programs/two_process_run.py", str(tmp_path), str(cache))
     assert evaluated(tmp_path) == evaluated_alone
@@ -60,7 +63,9 @@ def test_lightning_20404_two_uneven_processes_use_every_trajectory_once_and_stay
     assert any(not torch.equal(before[name], after[name]) for name in before)
 
 
-def test_two_processes_share_an_engine(evaluated_alone: dict, cache: Path, tmp_path: Path) -> None:
+def test_two_processes_share_an_engine(
+    evaluated_alone: dict[str, Any], cache: Path, tmp_path: Path
+) -> None:
     """Started by torchrun, for which Lightning starts no process itself."""
     run_program(
         "-m",

@@ -9,9 +9,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, Never
 
 import httpx
 import pytest
@@ -34,7 +36,8 @@ from mempo.retrieval.build import build_index
 from mempo.retrieval.http import ServerError
 from mempo.runtime.errors import ConfigError
 from mempo.trajectory import Objective, Task
-from tests.support.servers import answering, free_port, our_server, silent_server
+from tests.support.pages import known_page
+from tests.support.servers import Reply, answering, free_port, our_server, silent_server
 
 ROOT = Path(__file__).resolve().parents[2]
 PROTOCOLS = ("search_r1", "asearcher")
@@ -48,18 +51,18 @@ DOCUMENTS = [
 ]
 
 
-def client(url: str, **settings) -> HttpRetriever:
+def client(url: str, **settings: Any) -> HttpRetriever:
     quick = {"read_timeout_s": 5.0, "timeout_s": 10.0, "backoff_s": 0.01, "ready_timeout_s": 20.0}
     return HttpRetriever(RetrieverConfig(kind="http", url=url, **(quick | settings)))
 
 
 @pytest.fixture(scope="module")
-def local():
+def local() -> RankBm25Retriever:
     return RankBm25Retriever(DOCUMENTS)
 
 
 @pytest.fixture(scope="module")
-def url(local):
+def url(local: RankBm25Retriever) -> Iterator[str]:
     with our_server(lambda: local) as address:
         client(address).wait_until_ready()
         yield address
@@ -78,7 +81,9 @@ def write_corpus(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_both_protocols_give_what_the_local_retriever_gives(url, local, protocol):
+def test_both_protocols_give_what_the_local_retriever_gives(
+    url: str, local: RankBm25Retriever, protocol: str
+) -> None:
     remote = client(url, protocol=protocol)
     queries = ["hills", "the mayor", "a hill", "tags ☃", "nothing at all like it", "\ud800 town"]
     for query in queries:
@@ -94,19 +99,21 @@ def test_both_protocols_give_what_the_local_retriever_gives(url, local, protocol
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("key", ["upper tolm", "http://x/Tolm", '"Q"', "Bel", " No link "])
-def test_pages_come_whole_through_both_protocols(url, local, protocol, key):
-    page, wanted = client(url, protocol=protocol).open_page(key), local.open_page(key)
+def test_pages_come_whole_through_both_protocols(
+    url: str, local: RankBm25Retriever, protocol: str, key: str
+) -> None:
+    page, wanted = known_page(client(url, protocol=protocol), key), known_page(local, key)
     assert (page.title, page.text) == (wanted.title, wanted.text)
     assert page.url == (wanted.url or key)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("key", ["Nowhere", "http://x/nowhere", "hills"])
-def test_a_page_that_the_server_does_not_know(url, protocol, key):
+def test_a_page_that_the_server_does_not_know(url: str, protocol: str, key: str) -> None:
     assert client(url, protocol=protocol).open_page(key) is None
 
 
-def test_what_stands_on_the_wire(url):
+def test_what_stands_on_the_wire(url: str) -> None:
     body = {"queries": ["second piece"], "topk": 1}
     document = {"id": "e", "contents": '"No link"\nThe second piece of this page.'}
     plain = httpx.post(f"{url}/retrieve", json=body).json()
@@ -138,13 +145,15 @@ def test_what_stands_on_the_wire(url):
         ("/access", b'{"urls": null}', '"urls" must be a list'),
     ],
 )
-def test_a_faulty_request_is_told_what_is_wrong(url, path, body, words):
+def test_a_faulty_request_is_told_what_is_wrong(
+    url: str, path: str, body: bytes, words: str
+) -> None:
     response = httpx.post(url + path, content=body)
     assert response.status_code == 400
     assert words in response.json()["error"]
 
 
-def test_64_clients_lose_no_answer(url, local):
+def test_64_clients_lose_no_answer(url: str, local: RankBm25Retriever) -> None:
     remote = client(url, workers=64, read_timeout_s=10.0)
     queries = [DOCUMENTS[i % 5].title + " hills" for i in range(320)]
     with ThreadPoolExecutor(64) as pool:
@@ -152,9 +161,12 @@ def test_64_clients_lose_no_answer(url, local):
     assert found == [local.search(query, 5) for query in queries]
 
 
-def test_a_bug_in_a_retriever_is_an_error_for_the_client():
+def test_a_bug_in_a_retriever_is_an_error_for_the_client() -> None:
     class Broken:
-        def search(self, query, top_k):
+        def search(self, query: str, top_k: int) -> Never:
+            raise ZeroDivisionError("a bug")
+
+        def open_page(self, key: str) -> Never:
             raise ZeroDivisionError("a bug")
 
     with (
@@ -173,7 +185,7 @@ def test_a_bug_in_a_retriever_is_an_error_for_the_client():
 # Faults that others' users reported
 
 
-def passages_for(body, scored=True):
+def passages_for(body: Any, scored: bool = True) -> Reply:
     """What a Search-R1 server finds: one passage that names the query."""
     found = [
         {"document": {"id": "1", "contents": f'"T"\n{query}'}, "score": 1.5}
@@ -185,7 +197,7 @@ def passages_for(body, scored=True):
 
 
 @pytest.mark.parametrize("call", ["search", "open_page"])
-def test_verl_4194_ai_agent_book_238_a_server_that_never_answers_ends_in_time(call):
+def test_verl_4194_ai_agent_book_238_a_server_that_never_answers_ends_in_time(call: str) -> None:
     with silent_server() as address:
         remote = client(address, read_timeout_s=0.4, retries=2, timeout_s=5.0)
         start = time.monotonic()
@@ -196,7 +208,7 @@ def test_verl_4194_ai_agent_book_238_a_server_that_never_answers_ends_in_time(ca
         assert words in str(caught.value)
 
 
-def test_verl_4194_ai_agent_book_238_all_tries_end_within_the_timeout_of_the_call():
+def test_verl_4194_ai_agent_book_238_all_tries_end_within_the_timeout_of_the_call() -> None:
     with silent_server() as address:
         remote = client(
             address, connect_timeout_s=1.0, read_timeout_s=1.0, retries=50, timeout_s=1.5
@@ -207,7 +219,7 @@ def test_verl_4194_ai_agent_book_238_all_tries_end_within_the_timeout_of_the_cal
         assert time.monotonic() - start < 2.5
 
 
-def test_verl_4194_ai_agent_book_238_a_server_that_drips_ends_in_time():
+def test_verl_4194_ai_agent_book_238_a_server_that_drips_ends_in_time() -> None:
     with silent_server(drip=b" ") as address:
         remote = client(address, connect_timeout_s=0.3, read_timeout_s=0.5, retries=0)
         start = time.monotonic()
@@ -217,8 +229,10 @@ def test_verl_4194_ai_agent_book_238_a_server_that_drips_ends_in_time():
 
 
 @pytest.mark.parametrize("failure", [(503, b"busy"), (429, b"slow down"), (500, b"<html>"), None])
-def test_verl_4194_ai_agent_book_238_a_server_that_fails_half_the_time_is_asked_again(failure):
-    def reply(path, body, number):
+def test_verl_4194_ai_agent_book_238_a_server_that_fails_half_the_time_is_asked_again(
+    failure: Reply,
+) -> None:
+    def reply(path: str, body: Any, number: int) -> Reply:
         return failure if number % 2 == 0 else passages_for(body)
 
     with answering(reply) as (address, requests):
@@ -229,10 +243,10 @@ def test_verl_4194_ai_agent_book_238_a_server_that_fails_half_the_time_is_asked_
     assert len(requests.paths) == 40
 
 
-def test_verl_4194_ai_agent_book_238_retries_are_bounded_and_pauses_grow():
-    times = []
+def test_verl_4194_ai_agent_book_238_retries_are_bounded_and_pauses_grow() -> None:
+    times: list[float] = []
 
-    def reply(path, body, number):
+    def reply(path: str, body: Any, number: int) -> Reply:
         times.append(time.monotonic())
         return 502, b"bad gateway"
 
@@ -246,10 +260,12 @@ def test_verl_4194_ai_agent_book_238_retries_are_bounded_and_pauses_grow():
         assert least <= pause < least + 0.1 + 1.0  # the jitter is at most 0.1
 
 
-def test_search_r1_31_a_server_that_is_ready_after_some_seconds_is_waited_for(local, capsys):
+def test_search_r1_31_a_server_that_is_ready_after_some_seconds_is_waited_for(
+    local: RankBm25Retriever, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Our own server, whose corpus takes 3 seconds to load."""
 
-    def load():
+    def load() -> RankBm25Retriever:
         time.sleep(3.0)
         return local
 
@@ -265,12 +281,12 @@ def test_search_r1_31_a_server_that_is_ready_after_some_seconds_is_waited_for(lo
     assert f"waiting for the retrieval server at {address}" in capsys.readouterr().err
 
 
-def test_search_r1_31_a_server_that_nobody_started_yet_is_waited_for():
+def test_search_r1_31_a_server_that_nobody_started_yet_is_waited_for() -> None:
     """Nothing listens for 2 seconds, then a server answers."""
     port = free_port()
     started = threading.Event()
 
-    def start_later():
+    def start_later() -> None:
         time.sleep(2.0)
         listening.bind(("127.0.0.1", port))
         listening.listen()
@@ -285,7 +301,7 @@ def test_search_r1_31_a_server_that_nobody_started_yet_is_waited_for():
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         thread = threading.Thread(target=start_later)
         thread.start()
-        heard = []
+        heard: list[str] = []
         client(f"http://127.0.0.1:{port}").wait_until_ready(heard.append)
         assert started.is_set()
         thread.join()
@@ -293,7 +309,7 @@ def test_search_r1_31_a_server_that_nobody_started_yet_is_waited_for():
     assert "ConnectError" in heard[0]
 
 
-def test_search_r1_31_a_server_that_never_gets_ready_is_an_error():
+def test_search_r1_31_a_server_that_never_gets_ready_is_an_error() -> None:
     address = f"http://127.0.0.1:{free_port()}"
     start = time.monotonic()
     with pytest.raises(ServerError) as caught:
@@ -309,7 +325,7 @@ HTML = b"<!DOCTYPE html><html><body>Please log in</body></html>"
 SCORED = {"document": {"id": "1", "contents": "T\nx"}, "score": 1.0}
 
 
-def result(*entries) -> bytes:
+def result(*entries: object) -> bytes:
     return json.dumps({"result": list(entries)}).encode()
 
 
@@ -335,7 +351,7 @@ def result(*entries) -> bytes:
         (result([{"document": {"id": "1", "contents": "T\nx"}}]), 'no number as its "score"'),
     ],
 )
-def test_nonsense_is_an_error_with_address_setting_and_what_came(body, words):
+def test_nonsense_is_an_error_with_address_setting_and_what_came(body: bytes, words: str) -> None:
     with answering(lambda *asked: (200, body)) as (address, requests):
         with pytest.raises(ServerError) as caught:
             client(address).search("x", 5)
@@ -357,7 +373,7 @@ def test_nonsense_is_an_error_with_address_setting_and_what_came(body, words):
         (result(None, None), "2 entries for 1 requests"),
     ],
 )
-def test_nonsense_as_a_page(body, words):
+def test_nonsense_as_a_page(body: bytes, words: str) -> None:
     with (
         answering(lambda *asked: (200, body)) as (address, _),
         pytest.raises(ServerError, match="/access: the answer does not fit") as caught,
@@ -369,7 +385,7 @@ def test_nonsense_as_a_page(body, words):
 @pytest.mark.parametrize(
     ("protocol", "other"), [("search_r1", "asearcher"), ("asearcher", "search_r1")]
 )
-def test_a_server_that_speaks_the_other_protocol(protocol, other):
+def test_a_server_that_speaks_the_other_protocol(protocol: str, other: str) -> None:
     with (
         answering(lambda path, body, number: passages_for(body, other == "search_r1")) as (url_, _),
         pytest.raises(ServerError, match=rf"set retriever\.protocol={other}"),
@@ -378,7 +394,7 @@ def test_a_server_that_speaks_the_other_protocol(protocol, other):
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 422])
-def test_a_status_that_no_retry_mends(status):
+def test_a_status_that_no_retry_mends(status: int) -> None:
     with answering(lambda *asked: (status, b"go away")) as (address, requests):
         for call in (lambda: client(address).search("x", 1), client(address).wait_until_ready):
             with pytest.raises(ServerError, match=f"status {status}.*'go away'"):
@@ -386,7 +402,7 @@ def test_a_status_that_no_retry_mends(status):
     assert len(requests.paths) == 2
 
 
-def test_a_host_that_does_not_exist():
+def test_a_host_that_does_not_exist() -> None:
     with pytest.raises(ServerError, match=r"no-such-host\.invalid.*retriever\.url"):
         client("http://no-such-host.invalid:1", retries=1).search("x", 1)
 
@@ -394,7 +410,7 @@ def test_a_host_that_does_not_exist():
 # Other servers' ways
 
 
-def test_connections_are_used_again():
+def test_connections_are_used_again() -> None:
     with answering(lambda path, body, number: passages_for(body)) as (address, requests):
         remote = client(address)
         for number in range(30):
@@ -404,18 +420,18 @@ def test_connections_are_used_again():
     assert requests.bodies[7] == {"queries": ["7"], "topk": 1, "return_scores": True}
 
 
-def test_more_results_than_asked_for_are_cut():
+def test_more_results_than_asked_for_are_cut() -> None:
     with answering(lambda *asked: (200, result([SCORED] * 9))) as (address, _):
         assert len(client(address).search("x", 5)) == 5
 
 
-def test_a_search_r1_server_without_pages_gives_the_passages_with_that_title():
+def test_a_search_r1_server_without_pages_gives_the_passages_with_that_title() -> None:
     found = [
         {"document": {"id": i, "contents": contents}, "score": 2.0}
         for i, contents in enumerate(['"Tolm"\nOne.', '"Bel"\nA hill of Tolm.', '"TOLM"\nTwo.'])
     ]
 
-    def reply(path, body, number):
+    def reply(path: str, body: Any, number: int) -> Reply:
         return (404, b"no") if path == "/access" else (200, result(found))
 
     with answering(reply) as (address, requests):
@@ -427,8 +443,8 @@ def test_a_search_r1_server_without_pages_gives_the_passages_with_that_title():
             client(address, protocol="asearcher").open_page("tolm")
 
 
-def test_an_asearcher_server_that_knows_pages_by_url_only_is_asked_for_the_titles_url():
-    def reply(path, body, number):
+def test_an_asearcher_server_that_knows_pages_by_url_only_is_asked_for_the_titles_url() -> None:
+    def reply(path: str, body: Any, number: int) -> Reply:
         if path == "/retrieve":
             return 200, result([{"contents": "Tolm\nA town.", "url": "http://wiki/Tolm"}])
         known = {"http://wiki/Tolm": {"url": "http://wiki/Tolm", "contents": "The whole page."}}
@@ -445,7 +461,7 @@ def test_an_asearcher_server_that_knows_pages_by_url_only_is_asked_for_the_title
 TASK = Task("t", (Objective("Where?", ("there",)),), corpus="c")
 
 
-def test_failures_become_observations_and_stop_the_run_when_there_are_too_many():
+def test_failures_become_observations_and_stop_the_run_when_there_are_too_many() -> None:
     with answering(lambda *asked: (200, HTML)) as (address, _):
         config = RetrieverConfig(kind="http", url=address, timeout_s=5, read_timeout_s=1)
         tools = ToolBox({"c": HttpRetriever(config)}, config).session(TASK)
@@ -469,18 +485,19 @@ def test_failures_become_observations_and_stop_the_run_when_there_are_too_many()
         tools = ToolBox({"c": HttpRetriever(config)}, config).session(TASK)
         late = tools.call("search", "x")
     assert late.text == SEARCH_TIMED_OUT
+    assert late.error is not None
     assert "retriever.read_timeout_s=0.3" in late.error
 
 
 @pytest.fixture
-def questions(tmp_path):
+def questions(tmp_path: Path) -> str:
     path = tmp_path / "q.jsonl"
     rows = [{"question": f"Which town {i}?", "answer": "Tolm"} for i in range(40)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return f"data.questions={path}"
 
 
-def test_a_run_searches_a_server(url, local, questions):
+def test_a_run_searches_a_server(url: str, local: RankBm25Retriever, questions: str) -> None:
     overrides = ["data=local", questions, "retriever=http", f"retriever.url={url}"]
     tasks = load_task_sets(compose("train", overrides))
     (retriever,) = tasks.retrievers.values()
@@ -488,7 +505,7 @@ def test_a_run_searches_a_server(url, local, questions):
     assert {task.corpus for task in tasks.train} == set(tasks.retrievers)
 
 
-def test_a_run_searches_an_index(tmp_path, questions):
+def test_a_run_searches_an_index(tmp_path: Path, questions: str) -> None:
     corpus = write_corpus(tmp_path / "c.jsonl")
     overrides = ["data=local", questions, f"data.corpus={corpus}", "retriever=bm25s"]
     with pytest.raises(IndexFileError, match=rf"build {corpus} {tmp_path / 'c.bm25s'}`"):
@@ -500,7 +517,7 @@ def test_a_run_searches_an_index(tmp_path, questions):
     assert retriever.search("second piece", 1)[0].id == "e"
 
 
-def test_the_registry_refuses_what_it_cannot_search(local):
+def test_the_registry_refuses_what_it_cannot_search(local: RankBm25Retriever) -> None:
     with pytest.raises(ConfigError, match=r"give data\.corpus"):
         build_retriever(RetrieverConfig(), None)
     with pytest.raises(ConfigError, match=r"retriever=rank_bm25"):
@@ -522,24 +539,25 @@ def start(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def test_the_server_program_says_when_it_is_ready_and_serves_an_index(tmp_path):
+def test_the_server_program_says_when_it_is_ready_and_serves_an_index(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "c.jsonl")
     build_index(corpus, tmp_path / "i")
     server = start("--corpus", str(corpus), "--index", str(tmp_path / "i"))
+    assert server.stderr is not None
     try:
         assert server.stderr.readline() == f"loading {corpus}\n"
         line = server.stderr.readline()
         assert line.startswith(f"ready: {corpus} at http://127.0.0.1:")
         remote = client(line.split()[-1])
         assert remote.search("second piece", 1)[0].id == "e"
-        assert remote.open_page("bel").text == DOCUMENTS[2].text
+        assert known_page(remote, "bel").text == DOCUMENTS[2].text
     finally:
         server.send_signal(signal.SIGINT)
         _, rest = server.communicate(timeout=20)
     assert "Traceback" not in rest
 
 
-def test_the_server_program_ends_with_a_sentence_for_a_faulty_corpus(tmp_path):
+def test_the_server_program_ends_with_a_sentence_for_a_faulty_corpus(tmp_path: Path) -> None:
     corpus = tmp_path / "c.jsonl"
     corpus.write_text("{oops\n")
     server = start("--corpus", str(corpus))
@@ -549,7 +567,7 @@ def test_the_server_program_ends_with_a_sentence_for_a_faulty_corpus(tmp_path):
     assert "Traceback" not in said
 
 
-def test_the_server_program_ends_with_a_sentence_for_a_port_that_is_taken(tmp_path):
+def test_the_server_program_ends_with_a_sentence_for_a_port_that_is_taken(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "c.jsonl")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -1,4 +1,4 @@
-"""The tiny policy and its tokenizer."""
+"""The tiny policy and its tokenizer (around the method)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_vocabulary_has_the_asked_size(tokenizer: PreTrainedTokenizerFast) -
     assert sorted(tokenizer.get_vocab().values()) == list(range(312))
 
 
-@given(text=st.text(st.characters(exclude_categories=("Cs",)), max_size=40))
+@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
 def test_any_text_survives(tokenizer: PreTrainedTokenizerFast, text: str) -> None:
     text = text.replace("<|", "< |")  # a chat mark is no text: decoding leaves it out
     ids = tokenizer.encode(text, add_special_tokens=False)
@@ -120,7 +120,7 @@ def test_the_same_seed_gives_the_same_model(tokenizer: PreTrainedTokenizerFast) 
     assert all(parameter.dtype == torch.float32 for parameter in first.parameters())
 
 
-def test_the_tiny_model_starts_with_an_induction_head():
+def test_the_tiny_model_starts_with_an_induction_head() -> None:
     """Before any training, the second word of a name that stood before is likelier than chance."""
     architecture = ArchitectureConfig(
         hidden_size=128,

@@ -1,4 +1,5 @@
-"""What the callbacks and their helpers write: files, loggers, lines, pictures."""
+"""What the callbacks and their helpers write: files, loggers, lines, pictures (around the
+method)."""
 
 from __future__ import annotations
 
@@ -15,8 +16,10 @@ from lightning.pytorch.loggers import WandbLogger
 from torch.utils.data import DataLoader
 
 from callbacks.epoch_line import EpochLineCallback, epoch_line
+from callbacks.epoch_record import EpochRecordCallback
 from callbacks.memory_distributions import MemoryDistributionsCallback, values_by_round
 from callbacks.metrics_file import MetricsFileCallback
+from callbacks.metrics_loggers import MetricsLoggersCallback
 from callbacks.mismatch_warning import EXPECTED, MismatchWarningCallback
 from callbacks.sampled_trajectories import (
     COLUMNS,
@@ -74,6 +77,7 @@ def stub(epoch: int = 0, *, main_process: bool = True) -> Any:
             trajectories=trajectories(epoch),
             phases=phases(sync=0.25, rollout=1.0, scoring=2.0, update=0.5),
             staleness=0,
+            record={},
         ),
     )
 
@@ -81,11 +85,18 @@ def stub(epoch: int = 0, *, main_process: bool = True) -> Any:
 MODULE = cast(Any, SimpleNamespace(epoch_metrics={"update/loss": 0.125}, phases=Phases()))
 
 
+def end_epoch(callback: pl.Callback, trainer: Any, module: Any = MODULE) -> None:
+    """The hooks of an epoch's end, in the run's order."""
+    EpochRecordCallback().on_train_epoch_end(trainer, module)
+    callback.on_train_epoch_end(trainer, module)
+
+
 def test_metrics_file_holds_every_logged_key(tmp_path: Path) -> None:
     callback = MetricsFileCallback(tmp_path / "run")
     for epoch in range(2):
         trainer = stub(epoch)
-        callback.on_train_epoch_end(trainer, MODULE)
+        end_epoch(callback, trainer)
+        MetricsLoggersCallback().on_train_epoch_end(trainer, MODULE)
         lines = read_lines(tmp_path / "run" / "metrics.jsonl")
         assert [line["epoch"] for line in lines] == list(range(epoch + 1))
         ((logged, step),) = trainer.loggers[0].entries
@@ -102,17 +113,19 @@ def test_metrics_file_holds_every_logged_key(tmp_path: Path) -> None:
 
 def test_only_the_main_process_writes(tmp_path: Path) -> None:
     trainer = stub(main_process=False)
-    MetricsFileCallback(tmp_path).on_train_epoch_end(trainer, MODULE)
+    end_epoch(MetricsFileCallback(tmp_path), trainer)
+    end_epoch(MetricsLoggersCallback(), trainer)
     assert list(tmp_path.iterdir()) == []
     assert trainer.loggers[0].entries == []
 
 
 def test_loggers_get_every_nth_epoch_and_the_file_gets_all(tmp_path: Path) -> None:
-    callback = MetricsFileCallback(tmp_path, log_every_epochs=2)
+    file, loggers = MetricsFileCallback(tmp_path), MetricsLoggersCallback(log_every_epochs=2)
     logged = []
     for epoch in range(4):
         trainer = stub(epoch)
-        callback.on_train_epoch_end(trainer, MODULE)
+        end_epoch(file, trainer)
+        end_epoch(loggers, trainer)
         logged += [entry["epoch"] for entry, _ in trainer.loggers[0].entries]
     assert logged == [1, 3]
     assert len(read_lines(tmp_path / "metrics.jsonl")) == 4
@@ -120,13 +133,13 @@ def test_loggers_get_every_nth_epoch_and_the_file_gets_all(tmp_path: Path) -> No
 
 def test_nan_is_an_error_and_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     callback = MetricsFileCallback(tmp_path)
-    callback.on_train_epoch_end(stub(0), MODULE)
+    end_epoch(callback, stub(0))
     before = callback.path.read_bytes()
     broken = cast(
         Any, SimpleNamespace(epoch_metrics={"update/loss": float("nan")}, phases=Phases())
     )
     with pytest.raises(FloatingPointError, match="update/loss is nan"):
-        callback.on_train_epoch_end(stub(1), broken)
+        end_epoch(callback, stub(1), broken)
     assert callback.path.read_bytes() == before
 
 
@@ -134,11 +147,11 @@ def test_resumed_run_writes_its_epochs_once(tmp_path: Path) -> None:
     metrics, texts = MetricsFileCallback(tmp_path), TrajectoriesFileCallback(tmp_path)
     for callback in (metrics, texts):
         for epoch in range(3):
-            callback.on_train_epoch_end(stub(epoch), MODULE)
+            end_epoch(callback, stub(epoch))
         with callback.path.open("a") as file:
             file.write('{"epoch": 3, "cut o')  # the process was killed here
         callback.on_train_start(stub(2), MODULE)
-        callback.on_train_epoch_end(stub(2), MODULE)
+        end_epoch(callback, stub(2))
     assert [line["epoch"] for line in read_lines(metrics.path)] == [0, 1, 2]
     assert [line["epoch"] for line in read_lines(texts.path)] == [0] * 3 + [1] * 3 + [2] * 3
 
@@ -208,8 +221,8 @@ def test_epoch_line() -> None:
 
 
 def test_epoch_line_callback_prints_once(capsys: pytest.CaptureFixture[str]) -> None:
-    EpochLineCallback().on_train_epoch_end(stub(0), MODULE)
-    EpochLineCallback().on_train_epoch_end(stub(0, main_process=False), MODULE)
+    end_epoch(EpochLineCallback(), stub(0))
+    end_epoch(EpochLineCallback(), stub(0, main_process=False))
     out = capsys.readouterr().out
     assert out.startswith("epoch 1/10 | reward 0.667 | exact match 0.667 | memory reward +0.250")
     assert out.count("\n") == 1
@@ -268,7 +281,8 @@ class OneStepModule(pl.LightningModule):
         self.epoch_metrics: dict[str, float] = {}
 
     def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
-        return self.layer(batch).sum()
+        loss: torch.Tensor = self.layer(batch).sum()
+        return loss
 
     def on_train_batch_end(self, *_: Any) -> None:
         self.epoch_metrics = {"update/loss": float(self.current_epoch)}
@@ -284,6 +298,7 @@ class HandmadeData(pl.LightningDataModule):
         self.trajectories = trajectories(self.trainer.current_epoch)
         self.phases = phases(rollout=1.0)
         self.staleness = 0
+        self.record: dict[str, float] = {}
         return DataLoader(cast(Any, torch.ones(2, 1)))
 
 
@@ -310,7 +325,9 @@ def test_a_trained_run_leaves_files_and_an_offline_wandb_run_that_reads_back(
         devices=1,
         logger=loggers,
         callbacks=[
+            EpochRecordCallback(),
             MetricsFileCallback(run),
+            MetricsLoggersCallback(),
             TrajectoriesFileCallback(run),
             MemoryDistributionsCallback(),
             SampledTrajectoriesCallback(2, seed=0),

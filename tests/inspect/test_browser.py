@@ -1,4 +1,5 @@
-"""The inspector's page in Debian's Chromium: clicked through, and with 2,000 trajectories."""
+"""The inspector's page in Debian's Chromium: clicked through, and with 2,000 trajectories (around
+the method)."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import pytest
 from mempo.inspect.document import render_page, write_page
 from mempo.inspect.reading import read_run
 from mempo.inspect.views import Limits
-from tests.inspect.test_inspect import HOSTILE, make_run, round_line, trajectory, write_lines
+from tests.support.inspected_run import HOSTILE, make_run, round_line, trajectory, write_lines
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER = shutil.which("chromedriver")

@@ -1,4 +1,4 @@
-"""Supervised texts: their tokens, and the micro-batches of each rank."""
+"""Supervised texts: their tokens, and the micro-batches of each rank (around section 4)."""
 
 from __future__ import annotations
 

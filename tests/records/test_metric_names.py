@@ -1,4 +1,5 @@
-"""The list of logged keys, the page that defines them, what is logged, and who reads it."""
+"""The list of logged keys, the page that defines them, what is logged, and who reads it (around
+the method)."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ from mempo.learning.loss import LossInputs, policy_loss
 from mempo.learning.rewards import score_answer
 from mempo.plots import dashboard, pictures
 from mempo.records import health, metric_names
-from mempo.records.epoch_metrics import epoch_metrics
-from mempo.training.module import TOKEN_MEANS
+from mempo.records.epoch_metrics import collect
+from mempo.training.update_sums import TOKEN_MEANS
 from tests.support.handmade import make_round, make_trajectory
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
@@ -68,7 +69,7 @@ def test_trajectories_log_the_listed_keys() -> None:
     scored.kept_mem, scored.kept_full = 0.5, 1.0
     trajectory = make_trajectory(rounds=(make_round(1, 3), scored))
     trajectory.metrics = score_answer("Ann", trajectory.task)
-    found = {metric_names.pattern_of(key) for key in epoch_metrics([trajectory])}
+    found = {metric_names.pattern_of(key) for key in collect([trajectory]).result()}
     elsewhere = ("update/", "engine/", "seconds/", "peak_gib/", "trainer/")
     assert found == {
         key for key in metric_names.RECORD_KEYS if key != "epoch" and not key.startswith(elsewhere)
@@ -98,7 +99,8 @@ def test_everything_that_is_read_is_logged() -> None:
     read = {key for _, key, _ in epoch_line._COLUMNS}
     read |= {key for panel in curves.PANELS for _, key in panel.keys}
     read |= {key for _, key in pictures.PANELS} | {f"{pictures.BY_ROUND}/round_<k>"}
-    read |= set(dashboard.named_keys())
+    read |= {dashboard.X_AXIS, dashboard.TABLE}
+    read |= {key for section in dashboard.LAYOUT for panel in section.panels for key in panel.keys}
     written = inspect.getsource(health)
     read |= set(re.findall(r'"((?:reward|memory|groups|engine|ending)/\w+)"', written))
     assert {"memory/reward_std", "groups/constant_share", "engine/mismatch_mean"} <= read

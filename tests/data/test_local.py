@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from mempo.runtime.errors import MempoError
 from mempo.trajectory import Objective, Task
 
 
-def write(tmp_path, *lines: str | bytes):
+def write(tmp_path: Path, *lines: str | bytes) -> Path:
     path = tmp_path / "questions.jsonl"
     path.write_bytes(
         b"".join((line if isinstance(line, bytes) else line.encode()) + b"\n" for line in lines)
@@ -27,7 +28,7 @@ def tasks(count: int, corpus: str = "local") -> list[Task]:
     ]
 
 
-def test_rows_become_tasks(tmp_path):
+def test_rows_become_tasks(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         json.dumps({"question": " Where? ", "answer": " Tolm "}),
@@ -67,7 +68,7 @@ BAD_LINES = [
 
 
 @pytest.mark.parametrize(("line", "message"), BAD_LINES)
-def test_a_bad_row_is_named_with_file_and_line(tmp_path, line, message):
+def test_a_bad_row_is_named_with_file_and_line(tmp_path: Path, line: bytes, message: str) -> None:
     path = write(tmp_path, GOOD, line, '{"question": "last", "answer": "L"}')
     with pytest.raises(DataError, match=message) as caught:
         load_local_tasks(path)
@@ -77,7 +78,7 @@ def test_a_bad_row_is_named_with_file_and_line(tmp_path, line, message):
     assert ([task.question for task in loaded], skipped) == (["Q?", "last"], 1)
 
 
-def test_a_generated_id_does_not_hide_a_given_one(tmp_path):
+def test_a_generated_id_does_not_hide_a_given_one(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         '{"id": "questions-2", "question": "Q?", "answer": "A"}',
@@ -87,7 +88,7 @@ def test_a_generated_id_does_not_hide_a_given_one(tmp_path):
         load_local_tasks(path)
 
 
-def test_files_without_rows(tmp_path):
+def test_files_without_rows(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read"):
         load_local_tasks(tmp_path / "missing.jsonl")
     for skip in (False, True):
@@ -97,7 +98,7 @@ def test_files_without_rows(tmp_path):
         load_local_tasks(write(tmp_path, "a", "b"), skip_bad_rows=True)
 
 
-def test_the_heldout_split_is_complete_stable_and_disjoint():
+def test_the_heldout_split_is_complete_stable_and_disjoint() -> None:
     rows = tasks(20)
     train, heldout = split_heldout(rows, 0.25, 0)
     assert len(heldout) == 5
@@ -110,7 +111,7 @@ def test_the_heldout_split_is_complete_stable_and_disjoint():
     assert split_heldout(rows, 0.25, 1) != (train, heldout)
 
 
-def test_the_same_question_never_stands_on_both_sides():
+def test_the_same_question_never_stands_on_both_sides() -> None:
     rows = [
         Task(f"{i}", (Objective(f"Who  IS {i // 2}?" if i % 2 else f"who is {i // 2}?", ("A",)),))
         for i in range(20)
@@ -121,7 +122,7 @@ def test_the_same_question_never_stands_on_both_sides():
 
 
 @pytest.mark.parametrize("fraction", [0.01, 0.99])
-def test_both_sides_have_a_task(fraction):
+def test_both_sides_have_a_task(fraction: float) -> None:
     train, heldout = split_heldout(tasks(3), fraction, 0)
     assert train
     assert heldout
@@ -129,7 +130,7 @@ def test_both_sides_have_a_task(fraction):
         split_heldout(tasks(1), fraction, 0)
 
 
-def test_composed_tasks_use_each_row_once():
+def test_composed_tasks_use_each_row_once() -> None:
     rows = tasks(11)
     composed = compose_objectives(rows, 3, 0)
     used = [name for task in composed for name in task.metadata["rows"]]
@@ -146,14 +147,14 @@ def test_composed_tasks_use_each_row_once():
     assert compose_objectives(rows, 3, 1) != composed
 
 
-def test_one_objective_keeps_ids_and_order():
+def test_one_objective_keeps_ids_and_order() -> None:
     rows = tasks(4)
     composed = compose_objectives(rows, 1, 0)
     assert [task.id for task in composed] == [row.id for row in rows]
     assert [task.metadata["rows"] for task in composed] == [[row.id] for row in rows]
 
 
-def test_what_cannot_be_composed():
+def test_what_cannot_be_composed() -> None:
     with pytest.raises(DataError, match=r"data\.objectives=4 needs at least 4 questions"):
         compose_objectives(tasks(3), 4, 0)
     with pytest.raises(ValueError, match="exactly one objective"):

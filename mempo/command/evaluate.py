@@ -1,0 +1,38 @@
+"""Evaluates models with their memory alone and with their history: ``mempo evaluate --help``."""
+
+from __future__ import annotations
+
+import hydra
+from omegaconf import DictConfig
+
+from mempo.command.cli import CONF_DIR, command_line, to_config
+from mempo.command.preflight import check_engine
+from mempo.runtime.friendly_errors import friendly_errors
+from mempo.runtime.stopping import told_when_stopped
+
+
+@hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="evaluate")
+@friendly_errors()
+def evaluate_program(cfg: DictConfig) -> None:
+    """Evaluates ``evaluation.model_path`` or ``evaluation.models`` on the held-out tasks."""
+    config = to_config(cfg)
+    check_engine()
+    from mempo.runtime.library_warnings import quiet_libraries
+
+    quiet_libraries()
+    from mempo.evaluation.standalone import evaluate_models
+
+    go_on = f"It goes on with the same command and run_dir={config.run_dir}"
+    with told_when_stopped(lambda: go_on):
+        evaluate_models(config)
+    print(f"written to {config.run_dir}", flush=True)
+
+
+def main() -> None:
+    """The command line."""
+    with command_line("evaluate"):
+        evaluate_program()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Classes and functions that a setting names, as ``module.name``."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from mempo.runtime.errors import ConfigError
+
+
+def named_object(name: str, setting: str) -> Any:
+    """What ``name`` stands for; modules are found in the current folder too.
+
+    Raises ``ConfigError`` that names ``setting`` when there is no such module, or nothing of that
+    name in it. What the module itself raises while it is imported comes through.
+    """
+    module_name, _, attribute = name.rpartition(".")
+    if not module_name:
+        raise ConfigError(f"{setting}={name}: write it as module.name, as my_module.{name}")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)  # last: a file of the current folder hides no installed module
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise ConfigError(
+            f"{setting}={name}: there is no module {error.name} in {here} or among the installed "
+            "ones"
+        ) from None
+    if not hasattr(module, attribute):
+        close = difflib.get_close_matches(attribute, dir(module), n=1)
+        meant = f"; did you mean {module_name}.{close[0]}?" if close else ""
+        raise ConfigError(f"{setting}={name}: {module_name} has no {attribute}{meant}")
+    return getattr(module, attribute)

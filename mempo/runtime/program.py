@@ -1,0 +1,43 @@
+"""What the person typed to start this program, for hints that can be typed again."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Final
+
+_VARIABLE: Final = "MEMPO_PROGRAM"
+"""Kept in the environment, where the help text of ``conf/*.yaml`` reads it."""
+
+_COMMANDS: Final = ("mempo ", "python -m mempo ")
+"""How ``mempo SUBCOMMAND`` can begin."""
+
+
+def started_as() -> str:
+    """``mempo train``, ``python train.py`` or ``python -m mempo.command.train``."""
+    return os.environ.get(_VARIABLE) or started_by_process()
+
+
+def started_by_process() -> str:
+    """The same without a subcommand, from the main module and ``sys.argv``."""
+    module = getattr(sys.modules["__main__"], "__spec__", None)
+    if module is not None:
+        return f"python -m {module.name.removesuffix('.__main__')}"
+    path = Path(sys.argv[0])
+    return f"python {shlex.quote(path.name)}" if path.suffix == ".py" else path.name
+
+
+def remember_start(program: str) -> None:
+    """``started_as`` returns ``program`` from now on, in processes started from here too."""
+    os.environ[_VARIABLE] = program
+
+
+def command(subcommand: str, module: str) -> str:
+    """How to start another program: ``mempo index`` where this one was started in that way,
+    ``python -m mempo.retrieval.build`` otherwise."""
+    for beginning in _COMMANDS:
+        if started_as().startswith(beginning):
+            return beginning + subcommand
+    return f"python -m {module}"
