@@ -18,63 +18,20 @@ import torch
 from torch import Tensor
 
 from mempo.config import ScoringConfig
-from mempo.learning.batches import group_by_tokens
-from mempo.learning.contexts import Context, History, full_context, memory_context, whole_history
+from mempo.learning.contexts import History, full_context, memory_context, whole_history
 from mempo.learning.gold_choice import ALIAS_LIMIT, best_gold, gold_texts, is_cut
-from mempo.learning.logprobs import token_logprobs
 from mempo.learning.old_logprobs import trained_sequences, write_old_logprobs
+from mempo.learning.scored_rows import (
+    RowKey,
+    ScoredRow,
+    ScoredText,
+    score_padded,
+    score_trees,
+)
 from mempo.learning.shared_prefix import unsupported_reason
-from mempo.learning.tree_scoring import Branch, Tree, tree_logprobs
-from mempo.trajectory import Round, TokenSequence, Trajectory
+from mempo.trajectory import Round, Trajectory
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class ScoredText:
-    """The scored text's token ids and the answer mask: 1 on tokens that carry gold text."""
-
-    ids: tuple[int, ...]
-    mask: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class _Row:
-    """A context of a round followed by a scored text."""
-
-    round: Round
-    context: Context
-    text: ScoredText
-    gold: str
-    is_memory: bool
-
-    def __len__(self) -> int:
-        return self.prefix + len(self.own) + len(self.text.ids)
-
-    @property
-    def sequence(self) -> TokenSequence:
-        return self.context.sequence
-
-    @property
-    def prefix(self) -> int:
-        return self.context.prefix
-
-    @property
-    def own(self) -> tuple[int, ...]:
-        return self.context.own
-
-    @property
-    def ids(self) -> tuple[int, ...]:
-        """Context and scored text."""
-        return (*self.sequence.ids[: self.prefix], *self.own, *self.text.ids)
-
-    @property
-    def key(self) -> _Key:
-        return id(self.round), self.is_memory, self.gold
-
-
-_Key = tuple[int, bool, str]
-"""Identity of the round, whether it is the memory context, gold text."""
 
 
 @dataclass(frozen=True)
@@ -193,10 +150,10 @@ class MemoryScorer:
 
     def rows(
         self, trajectories: Sequence[Trajectory], golds: Mapping[int, str] | None = None
-    ) -> list[_Row]:
+    ) -> list[ScoredRow]:
         """Two rows for each scored round: full history and memory context. ``golds`` are their
         texts by the round's identity, ``None``: the first aliases'."""
-        rows: list[_Row] = []
+        rows: list[ScoredRow] = []
         for trajectory in trajectories:
             history = self._history(trajectory)
             for scored in trajectory.scored_rounds():
@@ -204,8 +161,8 @@ class MemoryScorer:
                 text = self._encoded(gold)
                 full = full_context(trajectory, scored, history)
                 memory = memory_context(self.tokenizer, trajectory, scored, history)
-                rows.append(_Row(scored, full, text, gold, False))
-                rows.append(_Row(scored, memory, text, gold, True))
+                rows.append(ScoredRow(scored, full, text, gold, False))
+                rows.append(ScoredRow(scored, memory, text, gold, True))
         return rows
 
     def _choose_golds(
@@ -213,7 +170,7 @@ class MemoryScorer:
         model: Any,
         trajectories: Sequence[Trajectory],
         progress: Callable[[int], None],
-    ) -> tuple[dict[int, str], dict[_Key, _Scored]]:
+    ) -> tuple[dict[int, str], dict[RowKey, _Scored]]:
         """The gold text of each scored round by its identity, and what had to be scored to choose
         them (``gold_choice.py``)."""
         golds = {id(one): t.task.gold for t in trajectories for one in t.scored_rounds()}
@@ -221,7 +178,7 @@ class MemoryScorer:
             return golds, {}
         self._tell_of_cut(trajectories)
         rows = [
-            _Row(
+            ScoredRow(
                 scored, full_context(trajectory, scored, history), self._encoded(gold), gold, False
             )
             for trajectory in trajectories
@@ -273,17 +230,27 @@ class MemoryScorer:
     def _run(
         self,
         model: Any,
-        rows: Sequence[_Row],
+        rows: Sequence[ScoredRow],
         progress: Callable[[int], None],
         trained: Sequence[Trajectory] = (),
         old_temperature: float | None = None,
-    ) -> dict[_Key, _Scored]:
+    ) -> dict[RowKey, _Scored]:
         """Scores rows, and with a temperature the policy tokens of the trajectories ``trained``."""
         if self._as_tree(model):
             sequences = [] if old_temperature is None else trained_sequences(trained)
-            logprobs = self._score_trees(model, rows, sequences, old_temperature or 1.0, progress)
+            logprobs = score_trees(
+                model,
+                rows,
+                self.config.batch_tokens,
+                sequences,
+                old_temperature or 1.0,
+                progress,
+                self._batches_on_every_rank,
+            )
         else:
-            logprobs = self._score_padded(model, rows, progress)
+            logprobs = score_padded(
+                model, rows, self.config.batch_tokens, progress, self._batches_on_every_rank
+            )
             if old_temperature is not None:
                 write_old_logprobs(
                     model,
@@ -302,82 +269,6 @@ class MemoryScorer:
             self._said_why_padded = True
             _LOG.warning("scoring.method=padded is used for this model: %s", reason)
         return reason is None
-
-    def _score_trees(
-        self,
-        model: Any,
-        rows: Sequence[_Row],
-        old: Sequence[TokenSequence],
-        old_temperature: float,
-        progress: Callable[[int], None],
-    ) -> list[Tensor]:
-        """Log-probabilities of each row's scored text, on the CPU, [len(text)], and those of the
-        policy tokens of the sequences ``old``, written into them.
-
-        One tree for each sequence; equal ones, of trajectories that are alike, once.
-        """
-        rows_of: dict[int, list[int]] = {}
-        sequences = {id(sequence): sequence for sequence in old}
-        for index, row in enumerate(rows):
-            rows_of.setdefault(id(row.sequence), []).append(index)
-            sequences.setdefault(id(row.sequence), row.sequence)
-        wanted = {id(sequence) for sequence in old}
-        places: dict[Tree, list[int]] = {}
-        for key, sequence in sequences.items():
-            members = [rows[index] for index in rows_of.get(key, [])]
-            own = tuple(i for i, policy in enumerate(sequence.mask) if policy and key in wanted)
-            longest = max([row.prefix for row in members] + [own[-1] + 1 if own else 1])
-            branches = (Branch(r.prefix, r.own + r.text.ids, len(r.own)) for r in members)
-            tree = Tree(tuple(sequence.ids[:longest]), tuple(branches), own)
-            places.setdefault(tree, []).append(key)
-        done = sum(len(tree.branches) for tree in places)
-        values = tree_logprobs(
-            model,
-            [*places],
-            self.config.batch_tokens,
-            old_temperature,
-            progress,
-            self._batches_on_every_rank,
-        )
-        progress(len(rows) - done)
-        results: list[Tensor] = [torch.empty(0)] * len(rows)
-        for (tree, keys), of_tree in zip(places.items(), values, strict=True):
-            for key in keys:
-                for index, logp in zip(rows_of.get(key, []), of_tree.branches, strict=True):
-                    results[index] = logp
-                if key in wanted:
-                    old_logprobs = [0.0] * len(sequences[key])
-                    for position, logp in zip(tree.own, of_tree.own.tolist(), strict=True):
-                        old_logprobs[position] = logp
-                    sequences[key].old_logprobs = old_logprobs
-        return results
-
-    @torch.no_grad()
-    def _score_padded(
-        self, model: Any, rows: Sequence[_Row], progress: Callable[[int], None]
-    ) -> list[Tensor]:
-        """Every context a row of its own, left-padded."""
-        # The trajectories of a group often begin alike, and short memories repeat: equal rows are
-        # computed once.
-        alike: dict[tuple[tuple[int, ...], int], list[int]] = {}
-        for index, row in enumerate(rows):
-            alike.setdefault((row.ids, len(row.text.ids)), []).append(index)
-        groups = sorted(alike.values(), key=lambda group: len(rows[group[0]]))
-        results: list[Tensor | None] = [None] * len(rows)
-        batches = group_by_tokens(
-            groups, lambda group: len(rows[group[0]]), self.config.batch_tokens
-        )
-        # Exchanged before the passes: those of sharded models are exchanges as well.
-        empty = self._batches_on_every_rank(len(batches)) - len(batches)
-        for batch in batches:
-            logprobs = _padded_logprobs(model, [rows[group[0]] for group in batch])
-            for group, logp in zip(batch, logprobs, strict=True):
-                for index in group:
-                    results[index] = logp
-            progress(sum(map(len, batch)))
-        for _ in range(empty):
-            _empty_forward(model)
-        return [logp for logp in results if logp is not None]
 
     @property
     def _threshold(self) -> float | None:
@@ -413,26 +304,3 @@ def _finite_answer(trajectory: Trajectory, scored: Round, context: str, found: _
             f"policy's logits after the {context} hold NaN or infinity"
         )
     return answer
-
-
-def _padded_logprobs(model: Any, rows: list[_Row]) -> list[Tensor]:
-    """Left-pads the rows and scores the texts at their ends."""
-    device = next(model.parameters()).device
-    width = max(len(row) for row in rows)
-    ids = torch.zeros(len(rows), width, dtype=torch.long)  # (B, T)
-    attention = torch.zeros_like(ids)
-    wanted = torch.zeros(len(rows), width, dtype=torch.bool)
-    for index, row in enumerate(rows):
-        ids[index, width - len(row) :] = torch.tensor(row.ids)
-        attention[index, width - len(row) :] = 1
-        wanted[index, width - len(row.text.ids) :] = True
-    logprobs = token_logprobs(
-        model, ids.to(device), attention.to(device), wanted.to(device)
-    ).logprobs.cpu()
-    return [logprobs[index, width - len(row.text.ids) :] for index, row in enumerate(rows)]
-
-
-def _empty_forward(model: Any) -> None:
-    """Keeps step with ranks that have more batches."""
-    ids = torch.zeros(1, 2, dtype=torch.long, device=next(model.parameters()).device)
-    model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False)
