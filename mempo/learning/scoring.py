@@ -1,4 +1,4 @@
-"""The memory reward: P(answer | memory) − P(answer | full history) (specification section 6).
+"""The memory reward: P(answer | memory) − P(answer | history) (specification section 6).
 
 For each scored round k the gold answer is scored under the policy in two contexts: after the
 snapshot before the round (P_full; in memory-context rollouts ``scoring.history`` says whether that
@@ -275,13 +275,13 @@ class MemoryScorer:
         return None if self.config.threshold is None else math.log(self.config.threshold)
 
     def _p_full(self, trajectory: Trajectory, scored: Round, full: _Scored) -> float:
-        answer = _finite_answer(trajectory, scored, "full history", full)
+        answer = _finite_answer(trajectory, scored, "history", full)
         return float(answer_probability(full.logp, answer, self._threshold, self.config.empty))
 
     def _write(self, trajectory: Trajectory, scored: Round, full: _Scored, memory: _Scored) -> None:
         config = self.config
         # Checked before any filter: a threshold would silently leave NaN out.
-        answer = _finite_answer(trajectory, scored, "full history", full)
+        answer = _finite_answer(trajectory, scored, "history", full)
         _finite_answer(trajectory, scored, "memory", memory)
         kept_full = kept_memory = _kept(full.logp, answer, self._threshold)
         if config.mask == "separate":
