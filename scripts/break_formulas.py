@@ -172,7 +172,7 @@ BREAKS = (
     # Section 11: tasks of several rows.
     Break("an id reads back in one way only", "data/compose.py",
           "join_names(_JOINER, (row.id for row in rows))", "_JOINER.join(row.id for row in rows)",
-          "test_local_data test_standalone"),
+          "test_local test_standalone"),
 )  # fmt: skip
 
 

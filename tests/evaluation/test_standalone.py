@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -266,7 +266,7 @@ def test_ids_that_hold_the_joiner_stay_apart(data: list[str], models: Path, tmp_
     assert sorted(row_ids(json.loads(line)["task"]) for line in lines) == pairs
 
 
-def heldout(overrides: Sequence[str]) -> dict[int, list[Task]]:
+def heldout(overrides: Sequence[str]) -> Mapping[int, list[Task]]:
     return load_heldout_tasks(compose("evaluate", overrides)).by_objectives
 
 

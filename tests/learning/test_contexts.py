@@ -238,17 +238,15 @@ def test_p_full_by_history(model: Any, method: str, history: str) -> None:
 
 
 def test_history_makes_no_difference_in_full_context(model: Any) -> None:
-    first, second = (
-        score(model, "merged", drive("merged"), history=history)
-        for history in ("visible", "trajectory")
-    )
+    first = score(model, "merged", drive("merged"), history="visible")
+    second = score(model, "merged", drive("merged"), history="trajectory")
     assert first == second
 
 
 def test_old_log_probabilities_come_along_with_the_whole_history(model: Any) -> None:
     expected, found = drive("merged", "memory"), drive("merged", "memory")
-    for trajectory, history in ((expected, "visible"), (found, "trajectory")):
-        config = ScoringConfig(history=history)
+    visible, whole = ScoringConfig(), ScoringConfig(history="trajectory")
+    for trajectory, config in ((expected, visible), (found, whole)):
         MemoryScorer(make_tokenizer("merged"), config).score(
             model, [trajectory], old_temperature=0.7
         )
@@ -263,7 +261,7 @@ FIRST, SECOND = ("Ann", "Bob", "Rome", "so", "1"), ("Rome", "a town", "friend", 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("context", ["full", "memory"])
-def test_aliases_are_chosen_objective_by_objective(model: Any, method: str, context: Any) -> None:
+def test_aliases_are_chosen_objective_by_objective(model: Any, method: Any, context: Any) -> None:
     """By brute force over every alias of each objective, the other at its first."""
     task = replace(TASK, objectives=(Objective("Who?", FIRST), Objective("Where?", SECOND)))
     trajectory = drive("merged", context)
@@ -321,7 +319,12 @@ def test_a_limit_that_cuts_is_told_once(model: Any, caplog: pytest.LogCaptureFix
 
 def test_ranks_exchange_before_their_passes(model: Any) -> None:
     """Passes of a sharded model are exchanges between the ranks, so none may come before."""
-    for gold, method in (("first", "tree"), ("best", "tree"), ("best", "padded")):
+    configs = (
+        ScoringConfig(),
+        ScoringConfig(gold="best"),
+        ScoringConfig(gold="best", method="padded"),
+    )
+    for config in configs:
         events: list[str] = []
 
         def count(own: int, events: list[str] = events) -> int:
@@ -334,13 +337,12 @@ def test_ranks_exchange_before_their_passes(model: Any) -> None:
         handle = model.register_forward_pre_hook(forward)
         trajectory = drive("merged")
         trajectory.task = replace(TASK, objectives=(Objective("?", ("Ann", "Bob")),))
-        config = ScoringConfig(gold=gold, method=method)
         MemoryScorer(make_tokenizer("merged"), config, count).score(model, [trajectory])
         idle: list[str] = events[:]
         events.clear()
         MemoryScorer(make_tokenizer("merged"), config, count).score(model, [])
         handle.remove()
         assert idle[0] == "count"
-        exchanges = 1 if gold == "first" else 2
+        exchanges = 1 if config.gold == "first" else 2
         assert idle.count("count") == events.count("count") == exchanges
         assert events == ["count", "pass", "pass"] * exchanges

@@ -13,7 +13,8 @@ from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from mempo.config import ScoringConfig
-from mempo.learning.scoring import MemoryScorer, answer_probability, encode_answer, gold_texts
+from mempo.learning.gold_choice import gold_texts
+from mempo.learning.scoring import MemoryScorer, answer_probability, encode_answer
 from mempo.trajectory import Objective, Round, SpanKind, Task, TokenSequence, Trajectory
 from tests.support.cases_path import load_cases
 from tests.support.small_tokenizers import TOKENIZERS, make_conversation, make_tokenizer
