@@ -121,7 +121,8 @@ class Round:
     the tokens of that sequence before the round, generation prompt included and a prefilled
     ``<mem>`` not. The round's own tokens are ``[start, end)`` (a prefilled ``<mem>`` is part of
     them and carries mask 0). ``memory_span`` is the token range from ``<mem>`` through ``</mem>``,
-    ``None`` without a complete memory.
+    ``None`` without a complete memory. ``result_tokens`` counts the tokens with which the next
+    round's context ends: the observation as it was first shown, with its chat-template glue.
     """
 
     number: int
@@ -138,6 +139,7 @@ class Round:
     memory_span: tuple[int, int] | None = None
     observation: str | None = None
     observation_short: str | None = None
+    result_tokens: int = 0
     tool_failed: bool = False
     p_full: float | None = None
     p_mem: float | None = None

@@ -161,11 +161,15 @@ class Agent:
 
     def _begin_round(self) -> None:
         """Lays out the context of the next round."""
+        newest = self._record_ids[-1].whole
         if self._settings.context == "memory" or not self.trajectory.sequences:
             self.trajectory.sequences.append(TokenSequence())
             self._sequence.append_context(self._context_ids())
+            newest = self._shown_ids(len(self._record_ids) - 1)
         else:
-            self._sequence.append_context(self._record_ids[-1].whole)
+            self._sequence.append_context(newest)
+        if self.trajectory.rounds:
+            self.trajectory.rounds[-1].result_tokens = len(newest)
         self._ids, self._logprobs, self._closed = [], [], False
         prefilled = self._settings.prefill_memory and self._number > 1
         self._prefill = self._conversation.encode(MEMORY_OPEN) if prefilled else []
@@ -174,11 +178,14 @@ class Agent:
         """The prompt and the records that section 9 keeps, as ids."""
         ids: list[int] = []
         for index in self._memory.kept_records(self._settings.keep_steps):
-            whole = self._memory.records[index].text
-            shown = self._memory.shown_text(index, self._settings.newest)
-            record = self._record_ids[index]
-            ids += record.whole if shown == whole else record.short
+            ids += self._shown_ids(index)
         return ids
+
+    def _shown_ids(self, index: int) -> list[int]:
+        """The ids of a record as it appears in the context now."""
+        shown = self._memory.shown_text(index, self._settings.newest)
+        record = self._record_ids[index]
+        return record.whole if shown == self._memory.records[index].text else record.short
 
     def _allowance(self) -> tuple[int, Ending | None]:
         """How many tokens may still be sampled in this round, and the ending that the tightest

@@ -26,12 +26,14 @@ class RewardConfig:
 
 @dataclass(frozen=True, config=STRICT)
 class ScoringConfig:
-    """P_full and P_mem (specification section 6). ``threshold`` is a probability."""
+    """P_full and P_mem (specification section 6). ``threshold`` is a probability. ``history`` is
+    what P_full stands after in memory-context rollouts."""
 
     threshold: float | None = Field(default=None, gt=0.0, lt=1.0)
     empty: Literal["one", "unfiltered"] = "unfiltered"
     mask: Literal["separate", "full"] = "separate"
     gold: Literal["first", "best"] = "first"
+    history: Literal["visible", "trajectory"] = "visible"
     method: Literal["tree", "padded"] = "tree"
     enabled: bool = True
     filler: str = "I can answer now."

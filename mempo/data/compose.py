@@ -5,8 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from mempo.runtime.joined import join_names, split_names
 from mempo.runtime.rows import DataError
 from mempo.trajectory import Task
+
+_JOINER = "+"
 
 
 def compose_objectives(
@@ -17,9 +20,11 @@ def compose_objectives(
     The rows are shuffled with ``seed``, and each is used at most once; the last
     ``len(tasks) % n`` rows of the shuffle are left over and dropped. ``metadata["rows"]`` holds
     the ids of the rows used and ``metadata["rows_dropped"]`` how many were left over. ``n`` = 1
-    keeps tasks, ids and order. Raises ``DataError``, which calls the number ``setting``, when there
-    are fewer than ``n`` rows, and ``ValueError`` for rows with several objectives or of different
-    corpora.
+    keeps tasks and order. A task's id is its rows' ids with ``+`` between them; ``+`` and ``%`` in
+    an id are escaped, so that ``row_ids`` reads the rows back.
+
+    Raises ``DataError``, which calls the number ``setting``, when there are fewer than ``n`` rows,
+    and ``ValueError`` for rows with several objectives or of different corpora.
     """
     if n < 1:
         raise ValueError(f"n={n}: a task needs at least one objective")
@@ -41,9 +46,14 @@ def compose_objectives(
     ]
 
 
+def row_ids(task_id: str) -> list[str]:
+    """The ids of the rows of which a task of ``compose_objectives`` is made."""
+    return split_names(_JOINER, task_id)
+
+
 def _compose(rows: Sequence[Task], dropped: int) -> Task:
     return Task(
-        id="+".join(row.id for row in rows),
+        id=join_names(_JOINER, (row.id for row in rows)),
         objectives=tuple(row.objectives[0] for row in rows),
         source=rows[0].source,
         corpus=rows[0].corpus,

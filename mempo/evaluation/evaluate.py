@@ -113,7 +113,7 @@ def evaluation_entry(
     """The figures of one task set and context mode.
 
     ``exact_match``, ``f1`` and ``f1_set`` are means over objectives × 100, the ``_sum`` figures
-    are MEM1's sums over objectives (mean per task), shares lie in [0, 1], tokens are means per
+    are sums over objectives (mean per task), shares lie in [0, 1], tokens are means per
     task. ``ci95`` holds bootstrap intervals over tasks. ``by_objectives`` and ``by_rounds`` repeat
     the figures for parts of the tasks; where there are several numbers of objectives, each has its
     own ``ci95``.

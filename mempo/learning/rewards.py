@@ -19,6 +19,9 @@ _REMOVE_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _SPACE_PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation, " "))
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _CLOSED_ANSWERS = frozenset({"yes", "no", "noanswer"})
+_CHINESE = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+_DIGITS = re.compile(r"\d+")
+_NO_CHARACTERS = frozenset("0123456789\uff0c\u3002 ,.-")
 _BOOLEANS = {"True": "yes", "False": "no"}
 
 
@@ -45,7 +48,8 @@ def f1_set(prediction: str | None, golds: Golds) -> float:
     """Token F1 over sets, the variant of ASearcher and MEM1, best over the golds.
 
     Punctuation becomes a space, articles stay, and a text that is ``True`` or ``False`` is read as
-    yes or no.
+    yes or no. Against a gold with Chinese characters both texts are sets of their characters, with
+    every number whole, as ASearcher counts.
     """
     return _best(prediction, golds, _set_f1)
 
@@ -78,8 +82,10 @@ def score_answer(answer: str | None, task: Task) -> dict[str, float]:
 
     ``answer`` is the argument of the last round's answer action, ``None`` without one. Part i is
     judged against objective i. Keys: ``exact_match``, ``f1``, ``f1_set`` (means over the
-    objectives), each with ``_sum`` (MEM1's sum over the objectives), ``extra_parts``, and
-    ``missing_parts`` (objectives whose part is missing or blank).
+    objectives), each with ``_sum`` (the sum over the objectives), ``extra_parts``, and
+    ``missing_parts`` (objectives whose part is missing or blank). MEM1 sums likewise, but its
+    released code gives 0 where the number of parts is not that of the objectives; here a missing
+    part costs itself only.
     """
     parts, extra = split_answer(answer, len(task.objectives))
     scores: dict[str, float] = {}
@@ -134,14 +140,24 @@ def _multiset_f1(prediction: str, gold: str) -> float:
 
 
 def _set_f1(prediction: str, gold: str) -> float:
-    left, right = _word_set(prediction), _word_set(gold)
+    parts = _character_set if _CHINESE.search(gold) else _word_set
+    left, right = parts(prediction), parts(gold)
     return _f1(len(left & right), len(left), len(right))
 
 
 def _word_set(text: str) -> set[str]:
-    stripped = text.strip()
-    lowered = _BOOLEANS.get(stripped, stripped).lower()
+    lowered = _lowered(text)
     return set(lowered.translate(_SPACE_PUNCTUATION).split() or lowered.split())
+
+
+def _character_set(text: str) -> set[str]:
+    plain = " ".join(_lowered(text).translate(_SPACE_PUNCTUATION).split())
+    return (set(plain) - _NO_CHARACTERS).union(_DIGITS.findall(plain))
+
+
+def _lowered(text: str) -> str:
+    stripped = text.strip()
+    return _BOOLEANS.get(stripped, stripped).lower()
 
 
 def _f1(shared: int, predicted: int, expected: int) -> float:

@@ -1,16 +1,16 @@
-"""The memory reward: P(answer | memory) − P(answer | full history) (specification section 6).
+"""The memory reward: P(answer | memory) − P(answer | history) (specification section 6).
 
 For each scored round k the gold answer is scored under the policy in two contexts: after the
-snapshot before the round (P_full) and after the prompt followed by the round's tokens up to
+snapshot before the round (P_full; in memory-context rollouts ``scoring.history`` says whether that
+is what the round saw or all that was seen) and after the prompt followed by the round's text up to
 ``</mem>`` (P_mem).
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,48 +18,28 @@ import torch
 from torch import Tensor
 
 from mempo.config import ScoringConfig
-from mempo.learning.batches import group_by_tokens
-from mempo.learning.logprobs import WantedTokens, token_logprobs
+from mempo.learning.contexts import History, full_context, memory_context, whole_history
+from mempo.learning.gold_choice import ALIAS_LIMIT, best_gold, gold_texts, is_cut
 from mempo.learning.old_logprobs import trained_sequences, write_old_logprobs
+from mempo.learning.scored_rows import (
+    RowKey,
+    ScoredRow,
+    ScoredText,
+    score_padded,
+    score_trees,
+)
 from mempo.learning.shared_prefix import unsupported_reason
-from mempo.learning.tree_scoring import Branch, Tree, tree_logprobs
-from mempo.trajectory import Round, Task, TokenSequence, Trajectory
+from mempo.trajectory import Round, Trajectory
 
 _LOG = logging.getLogger(__name__)
-_MAX_ALIAS_COMBINATIONS = 16
 
 
 @dataclass(frozen=True)
-class ScoredText:
-    """The scored text's token ids and the answer mask: 1 on tokens that carry gold text."""
+class _Scored:
+    """Log-probabilities of a row's scored text, [len(text)]."""
 
-    ids: tuple[int, ...]
-    mask: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class _Row:
-    """One context followed by a scored text, and where its result goes.
-
-    The context is the first ``prefix`` tokens of ``sequence`` and then its ``own`` tokens: the last
-    token of a context that is a prefix of the sequence, or the memory after the prompt.
-    """
-
-    round: Round
-    sequence: TokenSequence
-    prefix: int
-    own: tuple[int, ...]
     text: ScoredText
-    alias: int
-    is_memory: bool
-
-    def __len__(self) -> int:
-        return self.prefix + len(self.own) + len(self.text.ids)
-
-    @property
-    def ids(self) -> tuple[int, ...]:
-        """Context and scored text."""
-        return (*self.sequence.ids[: self.prefix], *self.own, *self.text.ids)
+    logp: Tensor
 
 
 def answer_probability(logp: Tensor, mask: Tensor, threshold: float | None, empty: str) -> Tensor:
@@ -111,18 +91,6 @@ def encode_answer(tokenizer: Any, config: ScoringConfig, gold: str) -> ScoredTex
     return ScoredText(tuple(encoding["input_ids"]), mask)
 
 
-def gold_texts(task: Task, choice: str) -> list[str]:
-    """The gold texts to score: the first alias of each objective joined with ``"; "``, or for
-    ``best`` the combinations of aliases (the first 16 of them)."""
-    if choice == "first":
-        return [task.gold]
-    combinations = itertools.product(*(objective.golds for objective in task.objectives))
-    return [
-        "; ".join(combination)
-        for combination in itertools.islice(combinations, _MAX_ALIAS_COMBINATIONS)
-    ]
-
-
 class MemoryScorer:
     """Scores trajectories with the policy itself.
 
@@ -144,6 +112,8 @@ class MemoryScorer:
         self.config = config
         self._batches_on_every_rank = batches_on_every_rank
         self._said_why_padded = False
+        self._said_aliases_cut = False
+        self._texts: dict[str, ScoredText] = {}
 
     def score(
         self,
@@ -158,59 +128,138 @@ class MemoryScorer:
         With ``old_temperature`` it also writes ``old_logprobs`` into the sequences, at that
         temperature (``old_logprobs.py``): a tree gives them without a pass of their own.
         """
-        rows = self.rows(trajectories)
-        if self._as_tree(model):
-            sequences = [] if old_temperature is None else trained_sequences(trajectories)
-            logprobs = self._score_trees(model, rows, sequences, old_temperature or 1.0, progress)
-        else:
-            logprobs = self._score_padded(model, rows, progress)
-            if old_temperature is not None:
-                write_old_logprobs(
-                    model,
-                    trajectories,
-                    old_temperature,
-                    self.config.batch_tokens,
-                    self._batches_on_every_rank,
-                )
-        results: dict[tuple[int, bool, int], tuple[Tensor, ScoredText]] = {
-            (id(row.round), row.is_memory, row.alias): (logp, row.text)
-            for row, logp in zip(rows, logprobs, strict=True)
-        }
+        self._texts.clear()
+        golds, results = self._choose_golds(model, trajectories, progress)
+        rows = self.rows(trajectories, golds)
+        new = [row for row in rows if row.key not in results]
+        results |= self._run(model, new, progress, trajectories, old_temperature)
+        if len(new) < len(rows):
+            progress(len(rows) - len(new))
         for trajectory in trajectories:
-            aliases = len(gold_texts(trajectory.task, self.config.gold))
             for scored in trajectory.scored_rounds():
-                pairs = [
-                    (results[id(scored), False, alias], results[id(scored), True, alias])
-                    for alias in range(aliases)
-                ]
-                self._write(scored, pairs, trajectory)
+                gold = golds[id(scored)]
+                full, memory = (results[id(scored), kind, gold] for kind in (False, True))
+                self._write(trajectory, scored, full, memory)
 
     def row_count(self, trajectories: Sequence[Trajectory]) -> int:
         """How many rows ``score`` will report, without building them."""
         return sum(
-            2
-            * len(gold_texts(trajectory.task, self.config.gold))
-            * len([*trajectory.scored_rounds()])
+            (2 + len(self._tried(trajectory))) * len([*trajectory.scored_rounds()])
             for trajectory in trajectories
         )
 
-    def rows(self, trajectories: Sequence[Trajectory]) -> list[_Row]:
-        """Two rows for each scored round and gold text: full history and memory context."""
-        rows: list[_Row] = []
-        encoded: dict[str, ScoredText] = {}
+    def rows(
+        self, trajectories: Sequence[Trajectory], golds: Mapping[int, str] | None = None
+    ) -> list[ScoredRow]:
+        """Two rows for each scored round: full history and memory context. ``golds`` are their
+        texts by the round's identity, ``None``: the first aliases'."""
+        rows: list[ScoredRow] = []
         for trajectory in trajectories:
-            for alias, gold in enumerate(gold_texts(trajectory.task, self.config.gold)):
-                if gold not in encoded:
-                    encoded[gold] = encode_answer(self.tokenizer, self.config, gold)
-                text = encoded[gold]
-                for scored in trajectory.scored_rounds():
-                    sequence = trajectory.sequences[scored.sequence]
-                    last = scored.snapshot_length - 1
-                    newest = tuple(sequence.ids[last : last + 1])
-                    rows.append(_Row(scored, sequence, last, newest, text, alias, False))
-                    sequence, prefix, own = _memory_context(trajectory, scored)
-                    rows.append(_Row(scored, sequence, prefix, own, text, alias, True))
+            history = self._history(trajectory)
+            for scored in trajectory.scored_rounds():
+                gold = trajectory.task.gold if golds is None else golds[id(scored)]
+                text = self._encoded(gold)
+                full = full_context(trajectory, scored, history)
+                memory = memory_context(self.tokenizer, trajectory, scored, history)
+                rows.append(ScoredRow(scored, full, text, gold, False))
+                rows.append(ScoredRow(scored, memory, text, gold, True))
         return rows
+
+    def _choose_golds(
+        self,
+        model: Any,
+        trajectories: Sequence[Trajectory],
+        progress: Callable[[int], None],
+    ) -> tuple[dict[int, str], dict[RowKey, _Scored]]:
+        """The gold text of each scored round by its identity, and what had to be scored to choose
+        them (``gold_choice.py``)."""
+        golds = {id(one): t.task.gold for t in trajectories for one in t.scored_rounds()}
+        if self.config.gold == "first":
+            return golds, {}
+        self._tell_of_cut(trajectories)
+        rows = [
+            ScoredRow(
+                scored, full_context(trajectory, scored, history), self._encoded(gold), gold, False
+            )
+            for trajectory in trajectories
+            for history in [self._history(trajectory)]
+            for scored in trajectory.scored_rounds()
+            for gold in self._tried(trajectory)
+        ]
+        results = self._run(model, rows, progress)
+        for trajectory in trajectories:
+            tried = self._tried(trajectory)
+            for scored in trajectory.scored_rounds() if tried else ():
+                p_full = {
+                    gold: self._p_full(trajectory, scored, results[id(scored), False, gold])
+                    for gold in tried
+                }
+                golds[id(scored)] = best_gold(trajectory.task, p_full)
+        return golds, results
+
+    def _tried(self, trajectory: Trajectory) -> list[str]:
+        """The gold texts between which there is a choice."""
+        texts = gold_texts(trajectory.task, self.config.gold)
+        return texts if len(texts) > 1 else []
+
+    def _tell_of_cut(self, trajectories: Sequence[Trajectory]) -> None:
+        cut = {t.task.id for t in trajectories if is_cut(t.task)}
+        if cut and not self._said_aliases_cut:
+            self._said_aliases_cut = True
+            _LOG.warning(
+                "scoring.gold=best tries the first %d aliases of an objective; an objective of "
+                "%d tasks of this epoch has more, among them %s",
+                ALIAS_LIMIT,
+                len(cut),
+                min(cut),
+            )
+
+    def _history(self, trajectory: Trajectory) -> History | None:
+        """In memory-context rollouts, whose rounds are sequences of their own, all that was seen
+        where ``scoring.history=trajectory`` asks for it."""
+        several = len(trajectory.sequences) > 1
+        return (
+            whole_history(trajectory) if several and self.config.history == "trajectory" else None
+        )
+
+    def _encoded(self, gold: str) -> ScoredText:
+        if gold not in self._texts:
+            self._texts[gold] = encode_answer(self.tokenizer, self.config, gold)
+        return self._texts[gold]
+
+    def _run(
+        self,
+        model: Any,
+        rows: Sequence[ScoredRow],
+        progress: Callable[[int], None],
+        trained: Sequence[Trajectory] = (),
+        old_temperature: float | None = None,
+    ) -> dict[RowKey, _Scored]:
+        """Scores rows, and with a temperature the policy tokens of the trajectories ``trained``."""
+        if self._as_tree(model):
+            sequences = [] if old_temperature is None else trained_sequences(trained)
+            logprobs = score_trees(
+                model,
+                rows,
+                self.config.batch_tokens,
+                sequences,
+                old_temperature or 1.0,
+                progress,
+                self._batches_on_every_rank,
+            )
+        else:
+            logprobs = score_padded(
+                model, rows, self.config.batch_tokens, progress, self._batches_on_every_rank
+            )
+            if old_temperature is not None:
+                write_old_logprobs(
+                    model,
+                    trained,
+                    old_temperature,
+                    self.config.batch_tokens,
+                    self._batches_on_every_rank,
+                )
+        return {row.key: _Scored(row.text, logp) for row, logp in zip(rows, logprobs, strict=True)}
 
     def _as_tree(self, model: Any) -> bool:
         if self.config.method == "padded":
@@ -221,147 +270,37 @@ class MemoryScorer:
             _LOG.warning("scoring.method=padded is used for this model: %s", reason)
         return reason is None
 
-    def _score_trees(
-        self,
-        model: Any,
-        rows: Sequence[_Row],
-        old: Sequence[TokenSequence],
-        old_temperature: float,
-        progress: Callable[[int], None],
-    ) -> list[Tensor]:
-        """Log-probabilities of each row's scored text, on the CPU, [len(text)], and those of the
-        policy tokens of the sequences ``old``, written into them.
+    @property
+    def _threshold(self) -> float | None:
+        return None if self.config.threshold is None else math.log(self.config.threshold)
 
-        One tree for each sequence; equal ones, of trajectories that are alike, once.
-        """
-        rows_of: dict[int, list[int]] = {}
-        sequences = {id(sequence): sequence for sequence in old}
-        for index, row in enumerate(rows):
-            rows_of.setdefault(id(row.sequence), []).append(index)
-            sequences.setdefault(id(row.sequence), row.sequence)
-        wanted = {id(sequence) for sequence in old}
-        places: dict[Tree, list[int]] = {}
-        for key, sequence in sequences.items():
-            members = [rows[index] for index in rows_of.get(key, [])]
-            own = tuple(i for i, policy in enumerate(sequence.mask) if policy and key in wanted)
-            longest = max([row.prefix for row in members] + [own[-1] + 1 if own else 1])
-            branches = (Branch(r.prefix, r.own + r.text.ids, len(r.own)) for r in members)
-            tree = Tree(tuple(sequence.ids[:longest]), tuple(branches), own)
-            places.setdefault(tree, []).append(key)
-        done = sum(len(tree.branches) for tree in places)
-        values = tree_logprobs(
-            model,
-            [*places],
-            self.config.batch_tokens,
-            old_temperature,
-            progress,
-            self._batches_on_every_rank,
-        )
-        progress(len(rows) - done)
-        results: list[Tensor] = [torch.empty(0)] * len(rows)
-        for (tree, keys), of_tree in zip(places.items(), values, strict=True):
-            for key in keys:
-                for index, logp in zip(rows_of.get(key, []), of_tree.branches, strict=True):
-                    results[index] = logp
-                if key in wanted:
-                    old_logprobs = [0.0] * len(sequences[key])
-                    for position, logp in zip(tree.own, of_tree.own.tolist(), strict=True):
-                        old_logprobs[position] = logp
-                    sequences[key].old_logprobs = old_logprobs
-        return results
+    def _p_full(self, trajectory: Trajectory, scored: Round, full: _Scored) -> float:
+        answer = _finite_answer(trajectory, scored, "history", full)
+        return float(answer_probability(full.logp, answer, self._threshold, self.config.empty))
 
-    @torch.no_grad()
-    def _score_padded(
-        self, model: Any, rows: Sequence[_Row], progress: Callable[[int], None]
-    ) -> list[Tensor]:
-        """Every context a row of its own, left-padded."""
-        # The trajectories of a group often begin alike, and short memories repeat: equal rows are
-        # computed once.
-        alike: dict[tuple[tuple[int, ...], int], list[int]] = {}
-        for index, row in enumerate(rows):
-            alike.setdefault((row.ids, len(row.text.ids)), []).append(index)
-        groups = sorted(alike.values(), key=lambda group: len(rows[group[0]]))
-        results: list[Tensor | None] = [None] * len(rows)
-        batches = group_by_tokens(
-            groups, lambda group: len(rows[group[0]]), self.config.batch_tokens
-        )
-        for batch in batches:
-            logprobs = _padded_logprobs(model, [rows[group[0]] for group in batch])
-            for group, logp in zip(batch, logprobs, strict=True):
-                for index in group:
-                    results[index] = logp
-            progress(sum(map(len, batch)))
-        for _ in range(self._batches_on_every_rank(len(batches)) - len(batches)):
-            _empty_forward(model)
-        return [logp for logp in results if logp is not None]
-
-    def _write(
-        self,
-        scored: Round,
-        pairs: list[tuple[tuple[Tensor, ScoredText], tuple[Tensor, ScoredText]]],
-        trajectory: Trajectory,
-    ) -> None:
+    def _write(self, trajectory: Trajectory, scored: Round, full: _Scored, memory: _Scored) -> None:
         config = self.config
-        threshold = None if config.threshold is None else math.log(config.threshold)
-        best: tuple[float, float, float, float] | None = None
-        for (full, text), (memory, _) in pairs:
-            answer = torch.tensor(text.mask, dtype=torch.bool)
-            # Checked before any filter: a threshold would silently leave NaN out.
-            for context, logp in (("full history", full), ("memory", memory)):
-                if not bool(torch.isfinite(logp[answer]).all()):
-                    raise FloatingPointError(
-                        f"the memory reward of {trajectory.name}, round {scored.number} is not "
-                        f"finite: the policy's logits after the {context} hold NaN or infinity"
-                    )
-            kept_full = _kept(full, answer, threshold)
-            kept_memory = kept_full if config.mask == "full" else _kept(memory, answer, threshold)
-            p_full = float(_mean_probability(full, answer, kept_full, config.empty))
-            p_memory = float(_mean_probability(memory, answer, kept_memory, config.empty))
-            count = float(answer.sum())
-            shares = float(kept_full.sum()) / count, float(kept_memory.sum()) / count
-            if best is None or p_full > best[0]:
-                best = (p_full, p_memory, *shares)
-        assert best is not None
-        scored.p_full, scored.p_mem, scored.kept_full, scored.kept_mem = best
-        scored.memory_reward = best[1] - best[0]
+        # Checked before any filter: a threshold would silently leave NaN out.
+        answer = _finite_answer(trajectory, scored, "history", full)
+        _finite_answer(trajectory, scored, "memory", memory)
+        kept_full = kept_memory = _kept(full.logp, answer, self._threshold)
+        if config.mask == "separate":
+            kept_memory = _kept(memory.logp, answer, self._threshold)
+        p_full = float(_mean_probability(full.logp, answer, kept_full, config.empty))
+        p_memory = float(_mean_probability(memory.logp, answer, kept_memory, config.empty))
+        count = float(answer.sum())
+        scored.p_full, scored.p_mem = p_full, p_memory
+        scored.kept_full = float(kept_full.sum()) / count
+        scored.kept_mem = float(kept_memory.sum()) / count
+        scored.memory_reward = p_memory - p_full
 
 
-def _memory_context(
-    trajectory: Trajectory, scored: Round
-) -> tuple[TokenSequence, int, tuple[int, ...]]:
-    """The memory context of a round as the first tokens of a sequence and the tokens after them.
-
-    Every sequence of a trajectory begins with the prompt. In memory-context rollouts the sequence
-    of the next round goes on with this round, so that it holds the whole context.
-    """
-    assert scored.memory_span is not None
-    sequence, prompt = trajectory.sequences[scored.sequence], trajectory.prompt_length
-    memory = tuple(sequence.ids[scored.start : scored.memory_span[1]])
-    if scored.sequence + 1 < len(trajectory.sequences):
-        following = trajectory.sequences[scored.sequence + 1]
-        if tuple(following.ids[prompt : prompt + len(memory)]) == memory:
-            return following, prompt + len(memory) - 1, memory[-1:]
-    return sequence, prompt, memory
-
-
-def _padded_logprobs(model: Any, rows: list[_Row]) -> list[Tensor]:
-    """Left-pads the rows and scores the texts at their ends."""
-    device = next(model.parameters()).device
-    width = max(len(row) for row in rows)
-    ids = torch.zeros(len(rows), width, dtype=torch.long)  # (B, T)
-    attention = torch.zeros_like(ids)
-    wanted = torch.zeros(len(rows), width, dtype=torch.bool)
-    for index, row in enumerate(rows):
-        ids[index, width - len(row) :] = torch.tensor(row.ids)
-        attention[index, width - len(row) :] = 1
-        wanted[index, width - len(row.text.ids) :] = True
-    logprobs = token_logprobs(
-        model, WantedTokens(ids.to(device), attention.to(device), wanted.to(device))
-    ).logprobs.cpu()
-    return [logprobs[index, width - len(row.text.ids) :] for index, row in enumerate(rows)]
-
-
-def _empty_forward(model: Any) -> None:
-    """Keeps step with ranks that have more batches."""
-    ids = torch.zeros(1, 2, dtype=torch.long, device=next(model.parameters()).device)
-    model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False)
+def _finite_answer(trajectory: Trajectory, scored: Round, context: str, found: _Scored) -> Tensor:
+    """The answer mask, [len(text)]. Raises ``FloatingPointError`` for NaN or infinity in it."""
+    answer = torch.tensor(found.text.mask, dtype=torch.bool)
+    if not bool(torch.isfinite(found.logp[answer]).all()):
+        raise FloatingPointError(
+            f"the memory reward of {trajectory.name}, round {scored.number} is not finite: the "
+            f"policy's logits after the {context} hold NaN or infinity"
+        )
+    return answer

@@ -107,6 +107,9 @@ def tree_logprobs(
     into the largest of all ranks.
     """
     plan = plan_passes(trees, batch_tokens)
+    passes = sum(1 + bool(entry.shared) + len(entry.chunks) for entry in plan)
+    # Exchanged before the passes: those of sharded models are exchanges between the ranks as well.
+    empty = passes_on_every_rank(passes) - passes
     branches: list[list[Tensor]] = [[torch.empty(0)] * len(tree.branches) for tree in trees]
     own: list[Tensor] = [torch.empty(0)] * len(trees)
     for entry in plan:
@@ -122,8 +125,7 @@ def tree_logprobs(
             ):
                 branches[slot.tree][slot.branch] = scored
             progress(len(chunk))
-    done = sum(1 + bool(entry.shared) + len(entry.chunks) for entry in plan)
-    for _ in range(passes_on_every_rank(done) - done):
+    for _ in range(empty):
         _run_sequences(model, [Tree((0, 0), ())], 0, temperature)
     return [TreeLogProbs(*result) for result in zip(own, branches, strict=True)]
 

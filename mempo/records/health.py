@@ -36,7 +36,7 @@ def memory_reward_flat(records: Sequence[Record], settings: HealthConfig) -> str
     return (
         f"memory rewards have been flat near zero for {settings.window} epochs (mean "
         f"{_mean(means):+.2g}, standard deviation {_mean(deviations):.2g}): P(answer) is the same "
-        "with the memory alone as with the full history, so memories are not being taught; compare "
+        "with the memory alone as with the history, so memories are not being taught; compare "
         "memory/p_full_mean and memory/p_mem_mean"
     )
 
@@ -125,7 +125,7 @@ def ending(records: Sequence[Record], settings: HealthConfig) -> str | None:
 
 def confidence_filter(records: Sequence[Record], settings: HealthConfig) -> str | None:
     """The confidence filter drops every token, so that P says nothing about the answer."""
-    for context, words in (("mem", "after the memory"), ("full", "after the full history")):
+    for context, words in (("mem", "after the memory"), ("full", "after the history")):
         shares = _recent(f"filter/none_kept_{context}", records, settings)
         if shares is not None and _mean(shares) >= settings.filter_none:
             return (

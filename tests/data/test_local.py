@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
 import pytest
 
-from mempo.data.compose import compose_objectives
+from mempo.data.compose import compose_objectives, row_ids
 from mempo.data.formats.local import DataError, load_local_tasks, split_heldout
 from mempo.runtime.errors import MempoError
 from mempo.trajectory import Objective, Task
@@ -145,6 +146,23 @@ def test_composed_tasks_use_each_row_once() -> None:
     assert len({task.id for task in composed}) == 3
     assert compose_objectives(rows, 3, 0) == composed
     assert compose_objectives(rows, 3, 1) != composed
+
+
+def test_ids_are_made_of_their_rows_in_one_way_only() -> None:
+    """Every pair of rows whose ids hold the joiner has an id of its own, and it reads back."""
+    names = ["a+b", "c", "a", "b+c", "a%2Bb", "%", "+", "b%", "c+"]
+    found: dict[str, set[tuple[str, ...]]] = {}
+    for first, second in itertools.permutations(names, 2):
+        rows = [Task(name, (Objective(f"{name}?", ("A",)),)) for name in (first, second)]
+        (task,) = compose_objectives(rows, 2, 0)
+        assert row_ids(task.id) == task.metadata["rows"]
+        assert sorted(task.metadata["rows"]) == sorted([first, second])
+        found.setdefault(task.id, set()).add(tuple(task.metadata["rows"]))
+    assert all(len(rows) == 1 for rows in found.values())
+    (single,) = compose_objectives([Task("a+b", (Objective("?", ("A",)),))], 1, 0)
+    assert row_ids(single.id) == ["a+b"]
+    (plain,) = compose_objectives(tasks(2), 2, 0)
+    assert plain.id == "+".join(plain.metadata["rows"])
 
 
 def test_one_objective_keeps_ids_and_order() -> None:

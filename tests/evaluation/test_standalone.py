@@ -10,7 +10,8 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 from mempo.agent.tools import ToolFailureError
 from mempo.command.cli import compose
 from mempo.config import Config
+from mempo.data.compose import row_ids
 from mempo.data.tasks import load_heldout_tasks, load_task_sets
 from mempo.evaluation.files import EvaluationFolder, claimed
 from mempo.evaluation.models import EvaluatedModel
@@ -26,6 +28,7 @@ from mempo.evaluation.standalone import evaluate_models
 from mempo.runtime.errors import ConfigError
 from mempo.runtime.rows import DataError
 from mempo.runtime.short_names import short_labels
+from mempo.trajectory import Task
 from tests.support.fakes import AnsweringEngine
 from tests.support.small_tokenizers import make_tokenizer
 
@@ -238,6 +241,44 @@ def test_contexts_by_name(data: list[str], models: Path, tmp_path: Path) -> None
     ]
     found = run(tmp_path / "run", overrides)
     assert list(found) == [f"{models}/good/keep_three", f"{models}/good/mine"]
+
+
+def test_ids_that_hold_the_joiner_stay_apart(data: list[str], models: Path, tmp_path: Path) -> None:
+    """Rows a+b, c and rows a, b+c make two tasks; the model knows the first one's answers."""
+    numbers = {"a+b": 0, "c": 1, "a": 6, "b+c": 7}
+    rows = [
+        {"id": name, "question": f"Who is number {i}?", "answer": f"gold {i}"}
+        for name, i in numbers.items()
+    ]
+    write_lines(tmp_path / "heldout.jsonl", rows)
+    overrides = [*data, f"evaluation.models={models}/half", "evaluation.objectives=[2]"]
+    pairs = [["a", "b+c"], ["a+b", "c"]]
+    seed = next(
+        seed
+        for seed in range(1000)
+        for tasks in [heldout([*overrides, f"data.seed={seed}"])[2]]
+        if sorted(task.metadata["rows"] for task in tasks) == pairs
+    )
+    found = run(tmp_path / "run", [*overrides, f"data.seed={seed}", "evaluation.contexts=[full]"])
+    (entry,) = found.values()
+    assert (entry["tasks"], entry["exact_match"]) == (2, 50.0)
+    lines = (tmp_path / "run" / "trajectories.jsonl").read_text().splitlines()
+    assert sorted(row_ids(json.loads(line)["task"]) for line in lines) == pairs
+
+
+def heldout(overrides: Sequence[str]) -> Mapping[int, list[Task]]:
+    return load_heldout_tasks(compose("evaluate", overrides)).by_objectives
+
+
+def test_names_with_slashes_stay_apart(data: list[str], models: Path, tmp_path: Path) -> None:
+    """A model may be called m/a; then a context may not be called a/b, or m/a/b would be two."""
+    named = f"evaluation.models={{m: {models}/good, m/a: {models}/half}}"
+    found = run(tmp_path / "run", [*data, named])
+    exact = {name: entry["exact_match"] for name, entry in found.items()}
+    assert exact == {"m/memory": 100.0, "m/full": 100.0, "m/a/memory": 50.0, "m/a/full": 50.0}
+    config = compose("evaluate", [*data, named, "+evaluation.modes.b={keep_steps: 2}"])
+    with pytest.raises(ValueError, match="a name holds no slash"):
+        replace(config.evaluation, modes={"a/b": config.evaluation.modes["b"]})
 
 
 def test_skipped_rows_are_told(

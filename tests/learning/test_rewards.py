@@ -102,6 +102,33 @@ def test_f1_by_hand(prediction: str, gold: str, token_f1: float, set_f1: float) 
     assert f1_set(prediction, [gold]) == pytest.approx(set_f1, abs=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("prediction", "gold", "value"),
+    [
+        ("肖亮教授", "肖亮", 2 / 3),  # 2 · 2 / (4 + 2)
+        ("肖亮", "肖亮教授", 2 / 3),
+        ("肖 亮。", "肖亮", 1.0),
+        ("亮亮", "亮", 1.0),  # sets
+        ("1998年", "1998年5月", 2 * 2 / (2 + 4)),  # {年, 1998} and {年, 月, 1998, 5}
+        ("1997年", "1998年", 2 * 1 / (2 + 2)),
+        ("Apple公司", "apple 公司", 1.0),  # {a, p, l, e, 公, 司}
+        ("Liang", "肖亮", 0.0),
+        ("。", "肖亮", 0.0),
+        ("Xiao 肖亮", "Xiao", 2 / 3),  # the gold decides: words
+        ("\u3400\uf900", "\u3400", 2 / 3),  # rare and compatibility characters
+    ],
+)
+def test_set_f1_of_chinese_compares_characters(prediction: str, gold: str, value: float) -> None:
+    assert f1_set(prediction, [gold]) == pytest.approx(value, abs=1e-12)
+
+
+def test_a_sum_counts_the_parts_that_are_there() -> None:
+    """MEM1's released code gives 0 here; specification section 5 does not."""
+    scores = score_answer("Paris", task("Paris", "Rome"))
+    assert [scores[f"{name}_sum"] for name in ("exact_match", "f1", "f1_set")] == [1.0, 1.0, 1.0]
+    assert scores["missing_parts"] == 1.0
+
+
 def test_best_over_golds() -> None:
     assert f1("new york city", ["york", None, "new york"]) == pytest.approx(4 / 5, abs=1e-12)
     assert f1("new york city", "new york") == pytest.approx(4 / 5, abs=1e-12)

@@ -13,7 +13,8 @@ from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from mempo.config import ScoringConfig
-from mempo.learning.scoring import MemoryScorer, answer_probability, encode_answer, gold_texts
+from mempo.learning.gold_choice import gold_texts
+from mempo.learning.scoring import MemoryScorer, answer_probability, encode_answer
 from mempo.trajectory import Objective, Round, SpanKind, Task, TokenSequence, Trajectory
 from tests.support.cases_path import load_cases
 from tests.support.small_tokenizers import TOKENIZERS, make_conversation, make_tokenizer
@@ -90,7 +91,9 @@ def test_gold_texts() -> None:
     assert gold_texts(TASK, "first") == ["Ann; Rome"]
     assert gold_texts(TASK, "best") == ["Ann; Rome", "Anna Bo; Rome"]
     many = Task("m", tuple(Objective("?", tuple(f"{i}{j}" for j in range(5))) for i in range(3)))
-    assert len(gold_texts(many, "best")) == 16
+    tried = gold_texts(many, "best")
+    assert tried[:6] == [f"0{j}; 10; 20" for j in range(5)] + ["00; 11; 20"]
+    assert len(tried) == len(set(tried)) == 13  # 1 + 3 · 4
 
 
 # The scorer against one forward pass for each context, without padding

@@ -23,7 +23,8 @@ from transformers import (
 
 from mempo.config import ScoringConfig
 from mempo.learning.old_logprobs import write_old_logprobs
-from mempo.learning.scoring import MemoryScorer, ScoredText
+from mempo.learning.scored_rows import ScoredText
+from mempo.learning.scoring import MemoryScorer
 from mempo.learning.shared_prefix import unsupported_reason
 from mempo.learning.tree_scoring import Branch, Tree, plan_passes, tree_logprobs
 from mempo.trajectory import Objective, Round, SpanKind, Task, TokenSequence, Trajectory

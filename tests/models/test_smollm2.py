@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,15 @@ import pytest
 import torch
 
 from mempo.agent.conversation import Conversation
-from mempo.config import EngineConfig
+from mempo.agent.state_machine import Agent, AgentSettings
+from mempo.agent.tools import ToolBox
+from mempo.config import EngineConfig, RetrieverConfig, ScoringConfig
 from mempo.engine.vllm_engine import Engine
+from mempo.learning.scoring import MemoryScorer
 from mempo.models.smollm2 import load_packaged_smollm2
+from mempo.trajectory import Objective, Task, Trajectory
 from tests.support.engine_truth import assert_engine_agrees
+from tests.support.fakes import FakeRetriever
 
 pytestmark = pytest.mark.slow
 
@@ -32,6 +38,55 @@ def test_the_packaged_model_loads_and_speaks_its_own_template(packaged: tuple[An
     with torch.no_grad():
         out = model.generate(torch.tensor([ids]), max_new_tokens=16, do_sample=False)
     assert "Paris" in conversation.decode(out[0, len(ids) :].tolist())
+
+
+@pytest.mark.parametrize("context", ["full", "memory"])
+def test_p_mem_ends_at_the_closing_tag(packaged: tuple[Any, Any], context: Any) -> None:
+    """The tokenizer merges ``><``; the memory context is a plain row up to ``</mem>``, and both
+    methods give its number. With the next tag's ``<`` at its end the number is another one."""
+    model, tokenizer = packaged
+    assert tokenizer.encode("</mem><think>")[2] == tokenizer.encode("><")[0]
+    conversation = Conversation(tokenizer, "You are a helpful assistant.")
+    task = Task("t", (Objective("What is the capital of France?", ("Paris",)),))
+    prompt = conversation.prompt_ids(task.question)
+    trajectory = Trajectory(task, 0, 0, len(prompt))
+    pages = {"France": "France is a country. Its capital is Paris."}
+    session = ToolBox({"default": FakeRetriever(pages)}, RetrieverConfig()).session(task)
+    limits = AgentSettings(context, 4, 2000, 400, 200)
+    agent = Agent(trajectory, prompt, conversation, session, limits, 4000)
+    memory = "<mem>The capital of France is Paris</mem>"
+    for text in (
+        "<think>I search.</think><search>France</search>",
+        f"{memory}<think>I look again.</think><search>France</search>",
+        "<mem>France</mem><think>Done.</think><answer>Paris</answer>",
+    ):
+        ids = conversation.encode(text)
+        assert agent.next_request() is not None
+        agent.receive(ids, [-1.0] * len(ids), "stop")
+        if agent.pending_call is not None:
+            agent.observe(session.call(*agent.pending_call))
+    second = trajectory.rounds[1]
+    row = [*prompt, *conversation.encode(memory)]
+    assert row[-1] == tokenizer.encode(">")[0]
+    right = plain_p(model, tokenizer, row)
+    off = plain_p(model, tokenizer, [*row[:-1], tokenizer.encode("><")[0]])
+    assert abs(right - off) > 1e-3
+    for method in ("tree", "padded"):
+        MemoryScorer(tokenizer, ScoringConfig(method=method)).score(model, [trajectory])
+        assert second.p_mem is not None
+        assert math.log(second.p_mem) == pytest.approx(math.log(right), abs=1e-4)
+    print(f"P_mem {off:.4f} inside the next tag, {right:.4f} at </mem>")
+
+
+@torch.no_grad()
+def plain_p(model: Any, tokenizer: Any, context: list[int]) -> float:
+    """P of the gold ``Paris`` after a context, from one forward."""
+    before, after = "\n<think>I can answer now.</think>\n<answer>\n", "\n</answer>"
+    text = tokenizer.encode(before + "Paris" + after)
+    (place,) = (i for i, token in enumerate(text) if tokenizer.decode([token]) == "Paris")
+    logits = model(input_ids=torch.tensor([context + text])).logits[0].double()
+    place += len(context)
+    return float(logits[place - 1].softmax(-1)[text[place - len(context)]])
 
 
 def test_nemo_rl_3497_skyrl_2246_engine_equals_trainer_before_and_after_a_sync(
