@@ -11,10 +11,11 @@ from typing import Any
 import jinja2
 import pytest
 
+from mempo.agent.error_rate import ToolFailureError
 from mempo.agent.prompts import load_template
 from mempo.agent.rollout import Attempt, Progress, Rollout
 from mempo.agent.state_machine import AgentSettings
-from mempo.agent.tools import ToolBox, ToolFailureError
+from mempo.agent.tools import ToolBox
 from mempo.config import RetrieverConfig
 from mempo.engine.interface import Sampling
 from mempo.records import epoch_metrics

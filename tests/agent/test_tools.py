@@ -13,14 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mempo.agent import tools
-from mempo.agent.tools import (
-    ErrorRate,
-    ToolBox,
-    ToolFailureError,
-    ToolResult,
-    ToolSession,
-    make_inert,
-)
+from mempo.agent.error_rate import ErrorRate, ToolFailureError
+from mempo.agent.inert import make_inert
+from mempo.agent.tools import ToolBox, ToolResult, ToolSession
 from mempo.config import RetrieverConfig
 from mempo.retrieval import Document, Page, Passage, RankBm25Retriever, RetrievalError
 from mempo.retrieval.base import Retriever

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from mempo.agent.tools import ToolFailureError
+from mempo.agent.error_rate import ToolFailureError
 from mempo.command.cli import compose
 from mempo.config import Config
 from mempo.data.tasks import load_heldout_tasks, load_task_sets

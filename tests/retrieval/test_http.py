@@ -18,7 +18,8 @@ from typing import Any, Never
 import httpx
 import pytest
 
-from mempo.agent.tools import SEARCH_FAILED, SEARCH_TIMED_OUT, ErrorRate, ToolBox, ToolFailureError
+from mempo.agent.error_rate import ErrorRate, ToolFailureError
+from mempo.agent.tools import SEARCH_FAILED, SEARCH_TIMED_OUT, ToolBox
 from mempo.command.cli import compose
 from mempo.config import RetrieverConfig
 from mempo.data.tasks import load_task_sets
