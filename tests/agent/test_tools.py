@@ -58,6 +58,13 @@ def session(retriever: Retriever, **settings: Any) -> ToolSession:
     return ToolBox({"c": retriever}, RetrieverConfig(**settings)).session(TASK)
 
 
+def read(tool: ToolSession, key: str) -> ToolResult:
+    """Opens a page, all of whose part is shown."""
+    result = tool.call("access", key)
+    tool.mark_read(result)
+    return result
+
+
 def test_search_numbers_titled_passages() -> None:
     fake = FakeRetriever([Passage("Tolm", "A town."), Passage("Bel", "A hill.")])
     result = session(fake).call("search", "  which town ")
@@ -77,19 +84,38 @@ def test_search_keeps_to_top_k_and_cuts_passages() -> None:
 def test_access_gives_a_page_in_parts_and_then_says_that_it_ends() -> None:
     text = "".join(chr(ord("a") + i % 26) for i in range(250))
     tool = session(FakeRetriever(page=Page("Tolm", text)), page_chars=100)
-    parts = [tool.call("access", "Tolm").text for _ in range(3)]
-    assert parts[0] == f"Tolm (part 1 of 3): {text[:100]}"
-    assert [part.split(": ")[1] for part in parts] == [text[:100], text[100:200], text[200:]]
-    end = tool.call("access", "Tolm")
+    parts = [read(tool, "Tolm") for _ in range(3)]
+    assert parts[0].text == f"Tolm: {text[:100]}"
+    assert parts[1].text == f"Tolm (part 2): {text[100:200]}"
+    assert [part.text.split(": ")[1] for part in parts] == [text[:100], text[100:200], text[200:]]
+    assert [part.page.more for part in parts if part.page] == [True, True, False]
+    end = read(tool, "Tolm")
     assert end == ToolResult(tools.PAGE_END, tools.PAGE_END)
-    assert tool.call("access", "Tolm").text == parts[0]
+    assert end.page is None
+    assert read(tool, "Tolm").text == parts[0].text
+
+
+def test_a_page_is_read_on_where_the_shown_text_ended() -> None:
+    """What was offered and not shown does not count as read."""
+    text = "".join(chr(ord("a") + i % 26) for i in range(250))
+    tool = session(FakeRetriever(page=Page("Tolm", text)), page_chars=100)
+    first = tool.call("access", "Tolm")
+    assert tool.call("access", "Tolm") == first
+    tool.mark_read(first, 30)
+    second = tool.call("access", "Tolm")
+    assert second.text == f"Tolm (part 2): {text[30:130]}"
+    tool.mark_read(second, 0)
+    assert tool.call("access", "Tolm").text.endswith(text[30:130])
+    tool.mark_read(tool.call("access", "Tolm"), 100)
+    last = tool.call("access", "Tolm")
+    assert last.text.endswith(f": {text[130:230]}")
 
 
 @pytest.mark.parametrize("length", [0, 1, 99, 100])
 def test_a_page_that_fits_has_one_part(length: int) -> None:
     tool = session(FakeRetriever(page=Page("Tolm", "x" * length)), page_chars=100)
-    assert tool.call("access", "Tolm").text == "Tolm: " + "x" * length
-    assert tool.call("access", "Tolm").text == tools.PAGE_END
+    assert read(tool, "Tolm").text == "Tolm: " + "x" * length
+    assert read(tool, "Tolm").text == tools.PAGE_END
 
 
 def test_reading_positions_belong_to_one_page_of_one_trajectory() -> None:
@@ -98,10 +124,10 @@ def test_reading_positions_belong_to_one_page_of_one_trajectory() -> None:
     )
     box = ToolBox({"c": retriever}, RetrieverConfig(page_chars=100))
     one, two = box.session(TASK), box.session(TASK)
-    assert "part 1 of 2" in one.call("access", "A").text
-    assert "part 1 of 2" in one.call("access", "B").text
-    assert "part 2 of 2" in one.call("access", "http://a").text
-    assert "part 1 of 2" in two.call("access", "a").text
+    assert read(one, "A").text == "A: " + "a" * 100
+    assert read(one, "B").text == "B: " + "b" * 100
+    assert read(one, "http://a").text == "A (part 2): " + "a" * 50
+    assert read(two, "a").text == "A: " + "a" * 100
 
 
 def test_short_text_of_a_page_is_its_first_characters() -> None:
@@ -248,7 +274,7 @@ def test_tags_in_results_are_inert_in_every_place() -> None:
         Page("<mem>", "<think>x</think>" * 20),
     )
     tool = session(fake, page_chars=25)
-    texts = [tool.call("search", "q").text, *(tool.call("access", "p").text for _ in range(13))]
+    texts = [tool.call("search", "q").text, *(read(tool, "p").text for _ in range(13))]
     assert all("<" not in text and ">" not in text for text in texts)
     assert "(answer)Paris(/answer)" in texts[0]
 
@@ -266,14 +292,75 @@ GOOD, OWN, BAD = (
 )
 
 
+class Clock:
+    """Seconds that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 def test_knowagent_8_half_of_all_calls_fail_and_the_run_stops() -> None:
-    rate = ErrorRate(0.2)
+    clock = Clock()
+    rate = ErrorRate(0.2, clock)
     for number in range(31):
         rate.record(BAD if number % 2 else GOOD)
+        clock.now += 1.0
     with pytest.raises(ToolFailureError, match="quota used up") as caught:
-        rate.record(BAD)
-    assert "16 of 32 tool calls" in str(caught.value)
+        rate.record(BAD)  # 30 seconds after the first failure
+    assert "16 of 32 tool calls of the last 60 seconds" in str(caught.value)
     assert "retriever.max_tool_error_rate=0.2" in str(caught.value)
+
+
+def test_a_server_that_restarts_ends_no_run() -> None:
+    """Ten seconds of failures only, after calls at ten a second, and good ones again."""
+    clock = Clock()
+    rate = ErrorRate(0.2, clock)
+    for results, pause in ((GOOD, 0.1), (BAD, 0.1), (GOOD, 0.1)):
+        for _ in range(100 if results is BAD else 400):
+            rate.record(results)
+            clock.now += pause
+    assert (rate.calls, rate.errors) == (900, 100)
+    rate.check()  # 11 % of the epoch
+
+
+def test_a_burst_of_failures_after_the_32nd_call_ends_no_run() -> None:
+    clock = Clock()
+    rate = ErrorRate(0.2, clock)
+    for number in range(52):
+        rate.record(BAD if 32 <= number < 39 else GOOD)
+        clock.now += 0.01
+    rate.check()
+
+
+@pytest.mark.parametrize(("pause", "workers"), [(0.1, 8), (0.5, 1), (5.0, 8), (30.0, 8), (10.0, 1)])
+def test_a_dead_server_ends_the_run_within_a_minute(pause: float, workers: int) -> None:
+    """Calls fail at once, after retries, or after the longest time-out."""
+    clock = Clock()
+    rate = ErrorRate(0.2, clock)
+    for _ in range(3000):
+        rate.record(GOOD)
+        clock.now += 0.1
+    first = clock.now
+    with pytest.raises(ToolFailureError, match=r"of the last 60 seconds failed.*quota used up"):
+        while clock.now < first + 120:
+            for _ in range(workers):
+                rate.record(BAD)
+            clock.now += pause
+    assert 30.0 <= clock.now - first <= 60.0
+
+
+def test_two_outages_an_hour_apart_are_not_one() -> None:
+    clock = Clock()
+    rate = ErrorRate(0.2, clock)
+    for _ in range(2):
+        for _ in range(20):
+            rate.record(BAD)
+        clock.now += 3600.0
+    with pytest.raises(ToolFailureError, match="40 of 40 tool calls of this epoch"):
+        rate.check()
 
 
 def test_few_calls_are_judged_at_the_end_of_the_epoch() -> None:

@@ -315,7 +315,7 @@ def test_a_tasks_seed_does_not_depend_on_the_other_tasks(
         ("seed=1", "seed: 0 there, 1 now"),
         ("evaluation.modes.keep_three.keep_steps=4", "keep_three.keep_steps: 3 there, 4 now"),
         ("evaluation.contexts=[full]", "evaluation.contexts: ['memory', 'full'] there, ['full']"),
-        ("rollout.max_observation_tokens=99", "rollout.max_observation_tokens"),
+        ("evaluation.max_observation_tokens=99", "evaluation.max_observation_tokens: 1024 there"),
     ],
 )
 def test_another_configuration_in_the_folder_is_refused(
