@@ -101,25 +101,25 @@ def _cut_page(page: PagePart, conversation: Conversation, budget: int) -> tuple[
     return head, characters, before + page.body[:characters] + after_all
 
 
-def _share(passages: Sequence[str], conversation: Conversation, budget: int) -> str:
+def _share(passages: Sequence[tuple[str, str]], conversation: Conversation, budget: int) -> str:
     """The passages, one a line, cut so that all of them are seen."""
-    text = "\n".join(passages)
+    lines = [head + body for head, body in passages]
+    text = "\n".join(lines)
     if conversation.fits(_wrap(text), budget):
         return text
-    costs = [conversation.count(passage + "\n") for passage in passages]
+    costs = [conversation.count(line + "\n") for line in lines]
     shares = fair_shares(costs, budget - conversation.empty_observation_tokens)
     while True:
-        lines = [
-            passage if cost <= share else _cut_passage(passage, conversation, share)
-            for passage, cost, share in zip(passages, costs, shares, strict=True)
-        ]
-        text = "\n".join(lines)
+        text = "\n".join(
+            head + body if cost <= share else _cut_passage(head, body, conversation, share)
+            for (head, body), cost, share in zip(passages, costs, shares, strict=True)
+        )
         excess = conversation.count(_wrap(text)) - budget
         if excess <= 0 or not any(shares):
             return text
         # Tokens that form across a line's end: the longest line gives them.
         longest = max(range(len(shares)), key=lambda index: shares[index])
-        shares[longest] = max(0, min(shares[longest], costs[longest]) - excess)
+        shares[longest] = max(0, shares[longest] - excess)
 
 
 def fair_shares(costs: Sequence[int], room: int) -> list[int]:
@@ -133,9 +133,12 @@ def fair_shares(costs: Sequence[int], room: int) -> list[int]:
     return shares
 
 
-def _cut_passage(passage: str, conversation: Conversation, share: int) -> str:
-    end = conversation.fit("", passage, CUT + "\n", share)
-    shown = passage[: _word_end(passage, end)].rstrip()
+def _cut_passage(head: str, body: str, conversation: Conversation, share: int) -> str:
+    """Number, title and the beginning of a passage; of a title that is too long, its beginning."""
+    characters = conversation.fit(head, body, CUT + "\n", share)
+    if characters:
+        return head + body[: _word_end(body, characters)].rstrip() + CUT
+    shown = head[: conversation.fit("", head, CUT + "\n", share)].rstrip()
     return shown + CUT if shown else ""
 
 

@@ -49,15 +49,15 @@ class ToolResult:
 
     ``text`` is the observation before it is cut to its token budget and wrapped; ``short_text``
     is what later rounds see of it. ``failed``: the call found nothing, by the model's own fault.
-    ``error``: the cause when the retriever failed, else ``None``. ``passages`` (one text each, of
-    which ``text`` is made) and ``page`` say how a text that is too long is to be cut.
+    ``error``: the cause when the retriever failed, else ``None``. ``passages`` (number
+    and title, text) and ``page``, of which ``text`` is made, say how one too long is to be cut.
     """
 
     text: str
     short_text: str
     failed: bool = False
     error: str | None = None
-    passages: tuple[str, ...] = field(default=(), compare=False)
+    passages: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     page: PagePart | None = field(default=None, compare=False)
 
 
@@ -149,11 +149,13 @@ class ToolSession:
             if (shown := self._inert(passage.title)) != passage.title
         )
         numbered = tuple(
-            f"{number}. {self._inert(passage.title)}: "
-            f"{self._inert(passage.text)[: self._config.passage_chars]}"
+            (
+                f"{number}. {self._inert(passage.title)}: ",
+                self._inert(passage.text)[: self._config.passage_chars],
+            )
             for number, passage in enumerate(passages, start=1)
         )
-        text = "\n".join(numbered)
+        text = "\n".join(head + body for head, body in numbered)
         return ToolResult(text, text, passages=numbered)
 
     def _access(self, key: str) -> ToolResult:
