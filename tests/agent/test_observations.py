@@ -366,7 +366,9 @@ def test_an_observation_that_does_not_fit_ends_the_trajectory_unread() -> None:
 
 
 @pytest.mark.parametrize(
-    "half", [Passage("Tolm", "half \ud83d"), Passage("half \ud83d", "A town.")], ids=["text", "title"]
+    "half",
+    [Passage("Tolm", "half \ud83d"), Passage("half \ud83d", "A town.")],
+    ids=["text", "title"],
 )
 def test_a_lone_surrogate_in_an_answer_is_a_tool_error(half: Passage) -> None:
     tool = session(Library(passages=(half, Passage("Bel", "A hill."))))
