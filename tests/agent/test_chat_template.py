@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -149,6 +150,14 @@ def test_several_named_templates() -> None:
     with_default = tokenizer_with(named | {"default": template_text("chatml")})
     ids = Conversation(with_default, SYSTEM).prompt_ids("Who?")
     assert ids == conversation_with("chatml").prompt_ids("Who?")
+
+
+def test_the_template_of_the_docs_works_for_mistral() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "chat_templates.md").read_text(encoding="utf-8")
+    (template,) = (line.strip() for line in page.splitlines() if line.startswith("    {{"))
+    conversation = Conversation(tokenizer_with(template), None)
+    assert conversation.glue.before == "</s>[INST] "
+    assert conversation.glue.after == "[/INST]"
 
 
 @pytest.mark.parametrize("template", [None, "", {}])

@@ -1,4 +1,4 @@
-"""``model.chat_template``: a file in place of the tokenizer's own template."""
+"""``model.chat_template``: a file in place of the tokenizer's own template (specification section 4)."""
 
 from __future__ import annotations
 
