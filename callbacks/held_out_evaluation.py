@@ -48,7 +48,6 @@ class HeldOutEvaluationCallback(pl.Callback):
                 source.rollout,
                 tasks,
                 config,
-                self.config.rollout.max_observation_tokens,
                 self.config.seed,
                 group.index,
                 group.count,

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass
 
+from mempo.agent.error_rate import ErrorRate
 from mempo.agent.state_machine import Agent, AgentSettings, GenerationRequest
-from mempo.agent.tools import ErrorRate, ToolResult
+from mempo.agent.tools import ToolResult
 from mempo.engine.interface import GenerationEngine, Sampling
 from mempo.runtime.seeds import derive_seed
 from mempo.trajectory import Task, Trajectory

@@ -34,9 +34,12 @@ class Record:
 
 
 class AgentMemory:
-    """The records of one trajectory, in order: the prompt, each generation, each tool result."""
+    """The records of one trajectory, in order: the prompt, each generation, each tool result.
 
-    def __init__(self, system_prompt: str = "You are a helpful assistant.") -> None:
+    ``system_prompt`` ``None`` leaves the system message out.
+    """
+
+    def __init__(self, system_prompt: str | None = "You are a helpful assistant.") -> None:
         self.system_prompt = system_prompt
         self._records: list[Record] = []
 
@@ -108,6 +111,8 @@ class AgentMemory:
             {"role": self._records[i].role, "content": self.shown_text(i, newest)}
             for i in self.kept_records(keep_steps)
         ]
+        if self.system_prompt is None:
+            return kept
         return [{"role": "system", "content": self.system_prompt}, *kept]
 
     def _require_prompt(self) -> None:

@@ -11,43 +11,30 @@ sampled, because the markers stand where the turns would.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from mempo.agent.chat_template import ChatTemplate
+from mempo.agent.inert import InertText
 from mempo.agent.protocol import OBSERVATION_CLOSE, OBSERVATION_OPEN
-from mempo.runtime.errors import MempoError
-
-_ASSISTANT = "ASSISTANTTURNMARKER"
-_OBSERVATION = "OBSERVATIONTURNMARKER"
-
-
-@dataclass(frozen=True)
-class Glue:
-    """Template text around an observation: from the end of the assistant's text to the start of
-    the observation, and from its end to the start of the next generation."""
-
-    before: str
-    after: str
 
 
 class Conversation:
     """Builds token ids for one tokenizer and its chat template.
 
-    Raises ``MempoError`` when the tokenizer has no chat template, or when the template does not
-    show its messages' text as it was given.
+    ``system_prompt`` ``None`` leaves the system message out. ``inert`` takes tags and control
+    marks out of foreign text. Raises ``MempoError`` when the tokenizer has no chat template, or
+    when a conversation cannot be built with it (``ChatTemplate``).
     """
 
-    def __init__(self, tokenizer: Any, system_prompt: str) -> None:
-        if not getattr(tokenizer, "chat_template", None):
-            raise MempoError(
-                "the tokenizer has no chat template: use an instruction-tuned model, or add a "
-                "chat_template to its folder"
-            )
+    def __init__(self, tokenizer: Any, system_prompt: str | None) -> None:
         self.tokenizer = tokenizer
         self.system_prompt = system_prompt
-        self.glue = self._find_glue()
+        self._template = ChatTemplate(tokenizer, system_prompt)
+        self.glue = self._template.glue
+        self.inert = InertText(tokenizer)
         self.end_ids = self._end_of_turn_ids()
+        self.empty_observation_tokens = self.count(OBSERVATION_OPEN + OBSERVATION_CLOSE)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of template text, special tokens recognized and none added."""
@@ -62,7 +49,7 @@ class Conversation:
     def prompt_ids(self, user_text: str) -> list[int]:
         """The first round's context: system message, instructions and question, and the
         generation prompt."""
-        return self.encode(self._render(self._opening(user_text)))
+        return self.encode(self._template.prompt(user_text))
 
     def observation_ids(self, wrapped: str, closed: bool = False) -> list[int]:
         """Glue ids from the end of a sampled turn to the start of the next generation.
@@ -79,19 +66,37 @@ class Conversation:
         """The text in ``<information>`` tags, cut so that text and tags together have at most
         ``budget`` tokens. The cut comes before the wrapping: the closing tag is never lost.
         """
-        wrapped = f"{OBSERVATION_OPEN}{text}{OBSERVATION_CLOSE}"
+        kept = text[: self.fit(OBSERVATION_OPEN, text, OBSERVATION_CLOSE, budget)]
+        return f"{OBSERVATION_OPEN}{kept}{OBSERVATION_CLOSE}"
+
+    def count(self, text: str) -> int:
+        """How many tokens a text has."""
+        return len(self.encode(text))
+
+    def fits(self, text: str, budget: int) -> bool:
+        """Whether a text has at most ``budget`` tokens."""
         # A token stands for at least one byte, so a short text needs no count.
-        if len(wrapped.encode()) <= budget or len(self.encode(wrapped)) <= budget:
-            return wrapped
-        kept = self.encode(text)[:budget]
-        while kept:
-            shortened = self.decode(kept).rstrip("\ufffd")
-            wrapped = f"{OBSERVATION_OPEN}{shortened}{OBSERVATION_CLOSE}"
-            excess = len(self.encode(wrapped)) - budget
+        return len(text.encode()) <= budget or self.count(text) <= budget
+
+    def fit(self, before: str, text: str, after: str, budget: int) -> int:
+        """How many characters of ``text`` may stand between ``before`` and ``after`` so that all
+        three together have at most ``budget`` tokens. 0 where not even one may."""
+        if self.fits(before + text + after, budget):
+            return len(text)
+        ends = self._token_ends(text)[: max(0, budget)]
+        while ends:
+            excess = self.count(before + text[: ends[-1]] + after) - budget
             if excess <= 0:
-                return wrapped
-            kept = kept[:-excess]
-        return f"{OBSERVATION_OPEN}{OBSERVATION_CLOSE}"
+                return ends[-1]
+            ends = ends[:-excess]
+        return 0
+
+    def _token_ends(self, text: str) -> list[int]:
+        """Up to which character of ``text`` each of its tokens reaches."""
+        if getattr(self.tokenizer, "is_fast", False):
+            encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+            return [end for _, end in encoded["offset_mapping"]]
+        return [min(end, len(text)) for _, end in self.offsets(self.encode(text))]
 
     def split_at_character(self, ids: list[int], cut: int) -> tuple[list[int], list[int]]:
         """Ends sampled ids at a character position of their text (specification section 4).
@@ -133,38 +138,6 @@ class Conversation:
             if not piece.endswith("\ufffd"):
                 length, pending = ends[-1], []
         return ends
-
-    def _opening(self, user_text: str) -> list[dict[str, str]]:
-        return [
-            {"role": "system", "content": self.system_prompt},
-            {"role": "user", "content": user_text},
-        ]
-
-    def _render(self, messages: list[dict[str, str]]) -> str:
-        return str(
-            self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        )
-
-    def _find_glue(self) -> Glue:
-        opening = self._opening("QUESTIONMARKER")
-        whole = self._render(
-            [
-                *opening,
-                {"role": "assistant", "content": _ASSISTANT},
-                {"role": "user", "content": _OBSERVATION},
-            ]
-        )
-        prompt = self._render(opening)
-        if whole.count(_ASSISTANT) != 1 or whole.count(_OBSERVATION) != 1:
-            raise MempoError("the chat template does not show each message exactly once")
-        if not whole.startswith(prompt + _ASSISTANT):
-            raise MempoError(
-                "the chat template's generation prompt is not how it starts an assistant turn, so "
-                "a conversation cannot be continued piece by piece"
-            )
-        middle = whole.split(_ASSISTANT)[1]
-        before, after = middle.split(_OBSERVATION)
-        return Glue(before, after)
 
     def _end_of_turn_ids(self) -> frozenset[int]:
         first = self.encode(self.glue.before)[:1]

@@ -13,10 +13,11 @@ import jinja2
 
 from mempo.agent.collection import Attempt, Collection, Progress, Watch
 from mempo.agent.conversation import Conversation
+from mempo.agent.error_rate import ErrorRate
 from mempo.agent.prompts import load_template
 from mempo.agent.protocol import trajectory_broken_rules
 from mempo.agent.state_machine import Agent, AgentSettings
-from mempo.agent.tools import ErrorRate, ToolBox
+from mempo.agent.tools import ToolBox
 from mempo.config import Config
 from mempo.engine.interface import GenerationEngine, Sampling
 from mempo.learning.rewards import outcome_reward, score_answer
@@ -70,7 +71,7 @@ class Rollout:
         return cls(
             engine,
             conversation,
-            ToolBox(retrievers, config.retriever),
+            ToolBox(retrievers, config.retriever, conversation.inert),
             load_template(config.model.prompt_template),
             config.reward.metric,
             config.retriever.workers,
@@ -130,7 +131,8 @@ class Rollout:
 
     def _start_agent(self, attempt: Attempt) -> Agent:
         task = attempt.task
-        prompt = self.conversation.prompt_ids(self.template.render(question=task.question))
+        question = self.conversation.inert(task.question)
+        prompt = self.conversation.prompt_ids(self.template.render(question=question))
         trajectory = Trajectory(task, attempt.epoch, attempt.sample, prompt_length=len(prompt))
         return Agent(
             trajectory,

@@ -12,6 +12,7 @@ from typing import Literal
 
 from mempo.agent.context import AgentMemory
 from mempo.agent.conversation import Conversation
+from mempo.agent.observations import Shown, show, show_text
 from mempo.agent.protocol import (
     MEMORY_OPEN,
     ParsedRound,
@@ -147,7 +148,12 @@ class Agent:
         current.tool_failed = result.failed
         self.trajectory.tool_failures += int(result.failed)
         self.trajectory.tool_errors += int(result.error is not None)
-        self._continue_with(result.text, result.short_text)
+        shown = show(result, self._conversation, self._settings.max_observation_tokens)
+        if self._continue_with(shown):
+            only_short = self._settings.context == "memory" and self._settings.newest == "short"
+            self.session.mark_read(
+                result, shown.short_characters if only_short else shown.characters
+            )
 
     # Rounds
 
@@ -221,7 +227,9 @@ class Agent:
         elif current.number >= self._settings.max_rounds:
             self.trajectory.ending = Ending.MAX_ROUNDS
         elif current.action is None:
-            self._continue_with(NO_ACTION_FEEDBACK, NO_ACTION_FEEDBACK)
+            budget = self._settings.max_observation_tokens
+            text = NO_ACTION_FEEDBACK
+            self._continue_with(show_text(text, text, self._conversation, budget))
         else:
             assert current.argument is not None
             self.trajectory.tool_calls += 1
@@ -276,21 +284,19 @@ class Agent:
             self._ids, action_end - len(self._conversation.decode(prefill))
         )
 
-    def _continue_with(self, text: str, short_text: str) -> None:
-        """Appends an observation, or ends the trajectory when it does not fit."""
+    def _continue_with(self, shown: Shown) -> bool:
+        """Appends an observation, or ends the trajectory when it does not fit. Whether it fits."""
         current = self.trajectory.rounds[-1]
-        budget = self._settings.max_observation_tokens
-        wrapped = self._conversation.wrap_observation(text, budget)
-        wrapped_short = self._conversation.wrap_observation(short_text, budget)
-        observation = self._conversation.observation_ids(wrapped, self._closed)
-        current.observation, current.observation_short = wrapped, wrapped_short
+        observation = self._conversation.observation_ids(shown.whole, self._closed)
+        current.observation, current.observation_short = shown.whole, shown.short
         if self._response_tokens + len(observation) >= self._settings.max_response_tokens:
             self.trajectory.ending = Ending.RESPONSE_BUDGET
-            return
+            return False
         self._response_tokens += len(observation)
-        short = self._conversation.observation_ids(wrapped_short, self._closed)
-        self._memory.add_result(current.action or "feedback", wrapped, wrapped_short)
+        short = self._conversation.observation_ids(shown.short, self._closed)
+        self._memory.add_result(current.action or "feedback", shown.whole, shown.short)
         self._record_ids.append(_RecordIds(observation, short))
         self._begin_round()
         if len(self._sequence) + len(self._prefill) >= self._max_model_len:
             self.trajectory.ending = Ending.CONTEXT_BUDGET
+        return True

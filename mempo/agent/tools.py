@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from mempo.agent.inert import make_inert
 from mempo.config import RetrieverConfig
 from mempo.retrieval.base import InMemoryRetriever, Page, RetrievalError, Retriever
-from mempo.runtime.errors import MempoError
 from mempo.trajectory import Task
 
 T = TypeVar("T")
@@ -24,18 +23,24 @@ SEARCH_FAILED: Final = "The search failed. Try again."
 SEARCH_TIMED_OUT: Final = "The search took too long. Try again."
 ACCESS_FAILED: Final = "The page could not be opened. Try again."
 ACCESS_TIMED_OUT: Final = "Opening the page took too long. Try again."
-
-_TAG: Final = re.compile(
-    r"<\s*(/?)\s*(mem|think|search|access|answer|information"
-    r"|tool_call|tool_response|start_of_turn|end_of_turn|bos|eos|pad|unk|s)\s*(/?)\s*>",
-    re.IGNORECASE,
-)
-_MARK: Final = re.compile(r"<\s*[|\uff5c]\s*([^<>|\uff5c]*?)\s*[|\uff5c]\s*>")
-_EARLY_CHECK: Final = 32
+SEARCH_UNREADABLE: Final = "The search result is not valid text. Try another query."
+ACCESS_UNREADABLE: Final = "The page is not valid text. Try another page."
 
 
-class ToolFailureError(MempoError):
-    """Too many tool calls failed for a reason that is not the model's own."""
+@dataclass(frozen=True)
+class PagePart:
+    """The rest of a page, or as much of it as one access may offer.
+
+    ``head`` names the page, ``body`` is its text from character ``start`` on, and ``more`` says
+    that the page goes on behind it. How much of ``body`` is shown, the token budget decides
+    (``mempo/agent/observations.py``).
+    """
+
+    key: tuple[str, str]
+    head: str
+    body: str
+    start: int
+    more: bool
 
 
 @dataclass(frozen=True)
@@ -44,21 +49,34 @@ class ToolResult:
 
     ``text`` is the observation before it is cut to its token budget and wrapped; ``short_text``
     is what later rounds see of it. ``failed``: the call found nothing, by the model's own fault.
-    ``error``: the cause when the retriever failed, else ``None``.
+    ``error``: the cause when the retriever failed, else ``None``. ``passages`` (number
+    and title, text) and ``page``, of which ``text`` is made, say how one too long is to be cut.
     """
 
     text: str
     short_text: str
     failed: bool = False
     error: str | None = None
+    passages: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    page: PagePart | None = field(default=None, compare=False)
 
 
 class ToolBox:
-    """The tools over named retrievers; ``Task.corpus`` chooses among them. Thread safe."""
+    """The tools over named retrievers; ``Task.corpus`` chooses among them. Thread safe.
 
-    def __init__(self, retrievers: Mapping[str, Retriever], config: RetrieverConfig) -> None:
+    ``inert`` takes tags and control marks out of what the retrievers give
+    (``Conversation.inert``).
+    """
+
+    def __init__(
+        self,
+        retrievers: Mapping[str, Retriever],
+        config: RetrieverConfig,
+        inert: Callable[[str], str] = make_inert,
+    ) -> None:
         self._retrievers = dict(retrievers)
         self._config = config
+        self._inert = inert
 
     def session(self, task: Task) -> ToolSession:
         """The tools of one trajectory. Raises ``ValueError`` for an unknown ``Task.corpus``."""
@@ -68,19 +86,34 @@ class ToolBox:
                 f'task {task.id} asks for the corpus "{task.corpus}", but there is no retriever '
                 f"of that name (there are: {known})"
             )
-        return ToolSession(self._retrievers[task.corpus], self._config)
+        return ToolSession(self._retrievers[task.corpus], self._config, self._inert)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """How far a page was read: to character ``position``, in ``parts`` parts."""
+
+    position: int
+    parts: int
 
 
 class ToolSession:
     """The tools of one trajectory, with its reading position in every page.
 
-    Calls of one session come one after another; several sessions may run at once.
+    Calls of one session come one after another; several sessions may run at once. A page's
+    reading position moves by what the model was shown, and only ``mark_read`` moves it.
     """
 
-    def __init__(self, retriever: Retriever, config: RetrieverConfig) -> None:
+    def __init__(
+        self,
+        retriever: Retriever,
+        config: RetrieverConfig,
+        inert: Callable[[str], str] = make_inert,
+    ) -> None:
         self._retriever = retriever
         self._config = config
-        self._parts_read: dict[tuple[str, str], int] = {}
+        self._inert = inert
+        self._read: dict[tuple[str, str], _Reading] = {}
         self._titles: dict[str, str] = {}  # titles as search showed them, where tags were in them
 
     def call(self, action: str, argument: str) -> ToolResult:
@@ -106,18 +139,24 @@ class ToolSession:
             return _plain(SEARCH_FAILED, error=_cause("search", error))
         if not passages:
             return _plain(NOTHING_FOUND, failed=True)
+        passages = passages[: self._config.top_k]
+        fault = _unreadable(*(text for one in passages for text in (one.title, one.text)))
+        if fault is not None:
+            return _plain(SEARCH_UNREADABLE, error=f"search: {fault}")
         self._titles.update(
             (shown, passage.title)
             for passage in passages
-            if (shown := make_inert(passage.title)) != passage.title
+            if (shown := self._inert(passage.title)) != passage.title
         )
-        return _plain(
-            "\n".join(
-                f"{number}. {make_inert(passage.title)}: "
-                f"{make_inert(passage.text)[: self._config.passage_chars]}"
-                for number, passage in enumerate(passages[: self._config.top_k], start=1)
+        numbered = tuple(
+            (
+                f"{number}. {self._inert(passage.title)}: ",
+                self._inert(passage.text)[: self._config.passage_chars],
             )
+            for number, passage in enumerate(passages, start=1)
         )
+        text = "\n".join(head + body for head, body in numbered)
+        return ToolResult(text, text, passages=numbered)
 
     def _access(self, key: str) -> ToolResult:
         if not key:
@@ -131,78 +170,59 @@ class ToolSession:
             return _plain(ACCESS_FAILED, error=_cause("access", error))
         if page is None:
             return _plain(UNKNOWN_PAGE, failed=True)
-        text = self._next_part(page)
-        return ToolResult(text, text[: self._config.short_chars])
+        fault = _unreadable(page.title, page.text)
+        if fault is not None:
+            return _plain(ACCESS_UNREADABLE, error=f"access: {fault}")
+        part = self._next_part(page)
+        if part is None:
+            return _plain(PAGE_END)
+        text = part.head + part.body
+        return ToolResult(text, text[: self._config.short_chars], page=part)
+
+    def mark_read(self, result: ToolResult, characters: int | None = None) -> None:
+        """Moves the reading position of the result's page behind the first ``characters`` of its
+        body (``None``: behind all of it), which are what the model was shown."""
+        if result.page is None:
+            return
+        page = result.page
+        moved = len(page.body) if characters is None else characters
+        before = self._read.get(page.key, _Reading(0, 0))
+        self._read[page.key] = _Reading(page.start + moved, before.parts + 1)
 
     def _timed(self, call: Callable[[], T]) -> T:
         if isinstance(self._retriever, InMemoryRetriever):
             return call()
         return _within(self._config.timeout_s, call)
 
-    def _next_part(self, page: Page) -> str:
-        """The next ``page_chars`` characters; after the last, a sentence, then from the start."""
-        size = self._config.page_chars
-        text = make_inert(page.text)
-        parts = max(1, -(-len(text) // size))
+    def _next_part(self, page: Page) -> PagePart | None:
+        """At most ``page_chars`` characters from where the shown text ended. ``None`` behind the
+        last: the page has no more, and is read from the start again after that."""
+        text = self._inert(page.text)
         key = (page.title, page.url)
-        part = self._parts_read.get(key, 0)
-        if part == parts:
-            self._parts_read[key] = 0
-            return PAGE_END
-        self._parts_read[key] = part + 1
-        title = make_inert(page.title)
-        if parts > 1:
-            title = f"{title} (part {part + 1} of {parts})"
-        return f"{title}: {text[part * size : (part + 1) * size]}"
-
-
-class ErrorRate:
-    """Counts one epoch's tool calls and stops the run when too many fail. Thread safe.
-
-    Only failures that are not the model's own count (``ToolResult.error``).
-    """
-
-    def __init__(self, max_rate: float) -> None:
-        self._max_rate = max_rate
-        self._lock = threading.Lock()
-        self.calls = 0
-        self.errors = 0
-        self._last_error = ""
-
-    def record(self, result: ToolResult) -> None:
-        """Counts one call. Raises ``ToolFailureError`` early, from the 32nd call on."""
-        with self._lock:
-            self.calls += 1
-            if result.error is not None:
-                self.errors += 1
-                self._last_error = result.error
-            enough = self.calls >= _EARLY_CHECK
-        if enough:
-            self.check()
-
-    def check(self) -> None:
-        """For the end of an epoch. Raises ``ToolFailureError`` above ``max_rate``."""
-        with self._lock:
-            if self.errors > self._max_rate * self.calls:
-                raise ToolFailureError(
-                    f"{self.errors} of {self.calls} tool calls of this epoch failed for a reason "
-                    "that is not the model's own, more than "
-                    f"retriever.max_tool_error_rate={self._max_rate:g} allows. Last cause: "
-                    f"{self._last_error}. Repair the retriever, or raise the rate"
-                )
-
-
-def make_inert(text: str) -> str:
-    """Turns protocol tags and chat-template marks inside tool text into readable words.
-
-    ``<answer>`` becomes ``(answer)`` and ``<|im_end|>`` becomes ``(im_end)``, in any case and
-    with white space inside; all other text stays as it is.
-    """
-    return _MARK.sub(r"(\1)", _TAG.sub(r"(\1\2\3)", text))
+        reading = self._read.get(key)
+        start = 0 if reading is None else reading.position
+        if reading is not None and start >= len(text):
+            del self._read[key]
+            return None
+        title = self._inert(page.title)
+        if reading is not None and start > 0:
+            title = f"{title} (part {reading.parts + 1})"
+        end = start + self._config.page_chars
+        return PagePart(key, f"{title}: ", text[start:end], start, end < len(text))
 
 
 def _plain(text: str, failed: bool = False, error: str | None = None) -> ToolResult:
     return ToolResult(text, text, failed, error)
+
+
+def _unreadable(*texts: str) -> str | None:
+    """What is wrong with texts that no tokenizer can read, or ``None``."""
+    try:
+        for text in texts:
+            text.encode()
+    except UnicodeEncodeError as error:
+        return f"the retriever's answer is not valid text ({error})"
+    return None
 
 
 def _cause(action: str, error: Exception) -> str:

@@ -59,6 +59,7 @@ class EvaluationConfig:
     max_rounds: int = Field(default=64, ge=1)
     max_response_tokens: int = Field(default=65536, ge=1)
     max_round_tokens: int = Field(default=1024, ge=1)
+    max_observation_tokens: int = Field(default=1024, ge=16)
     temperature: float = Field(default=0.0, ge=0.0)
     bootstrap_samples: int = Field(default=1000, ge=0)
     model_path: str | None = None

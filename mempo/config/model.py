@@ -52,7 +52,8 @@ class ModelConfig:
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
     gradient_checkpointing: bool | Literal["selective"] = False
     prompt_template: str = "default"
-    system_prompt: str = "You are a helpful assistant."
+    system_prompt: str | None = "You are a helpful assistant."
+    chat_template: str | None = None
     architecture: ArchitectureConfig | None = None
     lora: LoraSettings | None = None
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import jinja2
 
 from mempo.agent.conversation import Conversation
+from mempo.agent.observations import show
+from mempo.agent.tools import ToolResult
 from mempo.demonstrations.world import Demonstration
 
 
@@ -25,12 +27,14 @@ def encode_demonstration(
     max_observation_tokens: int,
 ) -> TrainingText:
     """The prompt, then each turn; observations are cut, wrapped and glued as in a rollout."""
-    ids = conversation.prompt_ids(template.render(question=demonstration.question))
+    question = conversation.inert(demonstration.question)
+    ids = conversation.prompt_ids(template.render(question=question))
     trained = [False] * len(ids)
     for turn in demonstration.turns:
         if turn.role == "observation":
-            wrapped = conversation.wrap_observation(turn.text, max_observation_tokens)
-            pieces = [(conversation.observation_ids(wrapped), False)]
+            result = turn.result or ToolResult(turn.text, turn.text)
+            shown = show(result, conversation, max_observation_tokens)
+            pieces = [(conversation.observation_ids(shown.whole), False)]
         else:
             pieces = [
                 (conversation.encode(turn.given), False),

@@ -68,7 +68,8 @@ def _write_tiny(config: Config, folder: Path) -> None:
 def _world_texts(config: Config) -> Iterable[str]:
     """What the tiny tokenizer is trained on: demonstrations, so no held-out name is seen."""
     prompt = load_template(config.model.prompt_template)
-    yield from [config.model.system_prompt] * _SYSTEM_PROMPT_REPEATS
+    if config.model.system_prompt is not None:
+        yield from [config.model.system_prompt] * _SYSTEM_PROMPT_REPEATS
     for demonstration in generate_demonstrations(
         config.sft,
         config.data.world,

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal
 
-from mempo.agent.tools import ToolBox
+from mempo.agent.tools import ToolBox, ToolResult
 from mempo.config import RetrieverConfig, ScoringConfig, SftConfig, WorldConfig
 from mempo.data.relations import RELATION
 from mempo.data.world import Fact, World, WorldError, generate_world
@@ -47,13 +47,15 @@ class Turn:
     """One turn after the question.
 
     An assistant's turn reads ``given + text``; only ``text`` is trained, and only where
-    ``trained``. An observation's text is the tool's, neither cut nor wrapped.
+    ``trained``. An observation's text is the tool's, neither cut nor wrapped; ``result`` says how
+    it is to be cut.
     """
 
     role: Role
     text: str
     given: str = ""
     trained: bool = True
+    result: ToolResult | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class OracleRound:
     rest: str
     observation: str | None
     known: frozenset[Fact]
+    result: ToolResult | None = None
 
     @property
     def text(self) -> str:
@@ -118,8 +121,10 @@ class Oracle:
                 ("access", wanted.subject) if opens else ("search", relation.query(wanted.subject))
             )
             rest = f"<think>Need {relation.noun}.</think><{action}> {argument}</{action}>"
-            observation = session.call(action, argument).text
-            rounds.append(OracleRound(memory, rest, observation, known))
+            result = session.call(action, argument)
+            session.mark_read(result)
+            observation = result.text
+            rounds.append(OracleRound(memory, rest, observation, known, result))
             searched = (searched if full_history else frozenset()) | (
                 frozenset({wanted}) if action == "search" else frozenset()
             )
@@ -324,7 +329,7 @@ def _turns(rounds: Sequence[OracleRound], trained: bool) -> list[Turn]:
     for entry in rounds:
         turns.append(Turn("assistant", entry.text, trained=trained))
         if entry.observation is not None:
-            turns.append(Turn("observation", entry.observation, trained=False))
+            turns.append(Turn("observation", entry.observation, trained=False, result=entry.result))
     return turns
 
 

@@ -19,12 +19,10 @@ PERCENT: Final = ("exact_match", "f1", "f1_set")
 """Answer metrics: means over the objectives of a task, shown × 100."""
 
 
-def evaluation_settings(
-    config: EvaluationConfig, context: str, max_observation_tokens: int
-) -> AgentSettings:
+def evaluation_settings(config: EvaluationConfig, context: str) -> AgentSettings:
     """The agent's limits at evaluation, in one of ``evaluation.contexts``.
 
-    ``full`` shows the model its whole history (the plain ReAct baseline).
+    ``full`` shows a memory agent its whole history: it still writes memories, prefilled or not.
     """
     mode, usual = config.mode(context), config.memory_context
     return AgentSettings(
@@ -32,7 +30,7 @@ def evaluation_settings(
         max_rounds=config.max_rounds,
         max_response_tokens=config.max_response_tokens,
         max_round_tokens=config.max_round_tokens,
-        max_observation_tokens=max_observation_tokens,
+        max_observation_tokens=config.max_observation_tokens,
         prefill_memory=(
             config.prefill_memory if mode.prefill_memory is None else mode.prefill_memory
         ),
@@ -41,13 +39,11 @@ def evaluation_settings(
     )
 
 
-def evaluation_attempt(
-    task: Task, config: EvaluationConfig, context: str, max_observation_tokens: int, seed: int
-) -> Attempt:
+def evaluation_attempt(task: Task, config: EvaluationConfig, context: str, seed: int) -> Attempt:
     """A task's trajectory in one context mode. Its seeds come from ``seed``, the mode's name and
     the task's id, so they depend neither on the other tasks nor on how the tasks are spread over
     processes or calls."""
-    settings = evaluation_settings(config, context, max_observation_tokens)
+    settings = evaluation_settings(config, context)
     return Attempt(task, 0, settings, (seed, "evaluation", context))
 
 
@@ -60,7 +56,6 @@ def evaluate(
     rollout: Rollout,
     tasks: Sequence[Task],
     config: EvaluationConfig,
-    max_observation_tokens: int,
     seed: int,
     rank: int = 0,
     world_size: int = 1,
@@ -75,7 +70,7 @@ def evaluate(
     for context in config.contexts:
         own = rollout.run(
             {
-                task.id: evaluation_attempt(task, config, context, max_observation_tokens, seed)
+                task.id: evaluation_attempt(task, config, context, seed)
                 for task in chosen[rank::world_size]
             },
             evaluation_sampling(config),

@@ -55,7 +55,6 @@ def evaluation_settings_record(
     record = {
         "seed": config.seed,
         **sections,
-        "rollout": {"max_observation_tokens": config.rollout.max_observation_tokens},
         "models": {name: {"path": path, **_files(path)} for name, path in models.items()},
         "tasks": {str(count): _digest(chosen) for count, chosen in tasks.items()},
     }

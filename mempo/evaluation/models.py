@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from mempo.agent.conversation import Conversation
-from mempo.config import Config, EvaluationConfig
+from mempo.config import Config, EvaluationConfig, ModelConfig
 from mempo.models.loading import load_tokenizer
 from mempo.runtime.errors import ConfigError, MempoError
 from mempo.runtime.run_folder import MODEL_FOLDER
@@ -43,7 +43,7 @@ def evaluated_models(config: Config) -> list[EvaluatedModel]:
     names = list(paths) if named else list(paths.values())
     labels = names if named else short_labels(names)
     return [
-        EvaluatedModel(name, label, path, _conversation(path, setting, config.model.system_prompt))
+        EvaluatedModel(name, label, path, _conversation(path, setting, config.model))
         for name, label, path in zip(names, labels, paths.values(), strict=True)
     ]
 
@@ -89,9 +89,9 @@ def model_folder(path: str, setting: str) -> str:
     )
 
 
-def _conversation(path: str, setting: str, system_prompt: str) -> Conversation:
+def _conversation(path: str, setting: str, model: ModelConfig) -> Conversation:
     try:
-        tokenizer = load_tokenizer(path)
+        tokenizer = load_tokenizer(path, model.chat_template)
     except (OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ConfigError(
@@ -99,6 +99,6 @@ def _conversation(path: str, setting: str, system_prompt: str) -> Conversation:
             "folder, or a hub name that can be reached"
         ) from None
     try:
-        return Conversation(tokenizer, system_prompt)
+        return Conversation(tokenizer, model.system_prompt)
     except MempoError as error:
         raise ConfigError(f"{setting}={path}: {error}") from None

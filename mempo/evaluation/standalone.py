@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mempo.agent.collection import Watch
+from mempo.agent.error_rate import ToolFailureError
 from mempo.agent.prompts import load_template
 from mempo.agent.protocol import STOP_STRINGS
 from mempo.agent.rollout import Rollout
-from mempo.agent.tools import ToolFailureError
 from mempo.config import Config
 from mempo.data.tasks import load_heldout_tasks
 from mempo.engine.interface import GenerationEngine
@@ -148,7 +148,6 @@ def _roll_out_model(
             by_id[count, task],
             config.evaluation,
             context,
-            config.rollout.max_observation_tokens,
             config.seed,
         )
         for name, (_, context, count, task) in missing.items()

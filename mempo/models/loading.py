@@ -10,19 +10,28 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from mempo.config import Config
 from mempo.models.checkpointing import enable_gradient_checkpointing
 from mempo.models.sharded import can_start_empty, empty_policy
+from mempo.models.template_file import read_chat_template
 from mempo.runtime.errors import ConfigError
 
 
-def load_tokenizer(folder: str) -> Any:
-    """The tokenizer of a model folder or hub name. Raises ``ConfigError`` when there is none."""
+def load_tokenizer(folder: str, chat_template: str | None = None) -> Any:
+    """The tokenizer of a model folder or hub name, with the template in the file
+    ``chat_template`` (``model.chat_template``) in place of its own, which is saved with it.
+
+    Raises ``ConfigError`` when there is no tokenizer or no such template.
+    """
+    template = None if chat_template is None else read_chat_template(chat_template)
     try:
-        return AutoTokenizer.from_pretrained(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
     except OSError as error:
         raise ConfigError(
             f"model {folder}: its tokenizer cannot be read ({str(error).splitlines()[0]}); a hub "
             "name needs the network once: give a folder with the model in model.path, or "
             "evaluation.model_path for evaluate.py"
         ) from error
+    if template is not None:
+        tokenizer.chat_template = template
+    return tokenizer
 
 
 def load_policy(folder: str, config: Config, *, frozen: bool = False) -> Any:

@@ -47,7 +47,23 @@ def parse_object(line: bytes, place: str) -> dict[str, Any]:
         ) from None
     if not isinstance(value, dict):
         raise DataError(f"{place}: the line is no JSON object: write {{...}} on every line")
+    if b"\\u" in line:
+        require_text(value, place)
     return value
+
+
+def require_text(fields: Mapping[str, Any], place: str) -> None:
+    """Raises ``DataError`` with ``place`` when a field holds half a character: JSON can write
+    lone surrogates (``\\ud83d``), which no tokenizer can read and no file can hold."""
+    for name, value in fields.items():
+        try:
+            json.dumps([name, value], ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            half = json.dumps(error.object[error.start])
+            raise DataError(
+                f"{place}: the field {json.dumps(name)} holds {half[1:-1]}, half a character "
+                "(a lone surrogate): write the whole character, or remove it"
+            ) from None
 
 
 def required_text(row: Mapping[str, Any], name: str, place: str) -> str:

@@ -108,7 +108,7 @@ def reinforce(
 
     ``callbacks`` score the trajectories and write what the run leaves (``callbacks.build``).
     """
-    tokenizer = load_tokenizer(start)
+    tokenizer = load_tokenizer(start, config.model.chat_template)
     if tasks.skipped_rows:
         _say(f"{tasks.skipped_rows} malformed rows were left out (data.skip_bad_rows)")
     lora, reference = config.model.lora, None
@@ -148,7 +148,7 @@ def _fine_tune(
 ) -> None:
     """Trains on demonstrations, on every process; the first one hands what writes the Hugging Face
     folder to ``keep``, and the others wait until it is there."""
-    tokenizer = load_tokenizer(base)
+    tokenizer = load_tokenizer(base, config.model.chat_template)
     texts = _demonstration_texts(config, tokenizer)
     module = SftModule(load_policy(base, config), config.sft, config.model.dtype, base)
     trainer = L.Trainer(

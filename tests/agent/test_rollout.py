@@ -12,10 +12,11 @@ import jinja2
 import pytest
 
 from mempo.agent.collection import Attempt, Progress, RolloutStopped, Watch
+from mempo.agent.error_rate import ToolFailureError
 from mempo.agent.prompts import load_template
 from mempo.agent.rollout import Rollout
 from mempo.agent.state_machine import AgentSettings
-from mempo.agent.tools import ToolBox, ToolFailureError
+from mempo.agent.tools import ToolBox
 from mempo.config import RetrieverConfig
 from mempo.engine.interface import Sampling
 from mempo.records import epoch_metrics

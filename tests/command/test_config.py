@@ -190,6 +190,47 @@ def test_variants_of_the_algorithm() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("program", ["train", "evaluate"])
+@pytest.mark.parametrize("model", ["tiny", "smollm2_135m", "qwen2_5_7b"])
+def test_the_reference_is_the_released_code_whole_whatever_the_model(
+    program: str, model: str
+) -> None:
+    """Specification sections 6, 7 and 9: filter, degenerate case, floor, scored text, context."""
+    config = compose(program, ["algorithm=mempo_reference", f"model={model}"])
+    assert config.algorithm.name == "mempo_reference"
+    assert (config.scoring.threshold, config.scoring.empty) == (0.5, "one")
+    assert (config.scoring.mask, config.scoring.gold) == ("separate", "first")
+    template, filler = config.scoring.answer_template, config.scoring.filler
+    assert template.format(filler=filler, gold="Paris") == (
+        "\n<think>I can answer now.\n</think>\n<answer>\nParis\n</answer>"
+    )
+    assert (config.outcome.std_floor, config.outcome.normalize_std) == (0.0, True)
+    assert (config.memory.weight, config.memory.pool) == (1.0, "group")
+    assert (config.memory.std_floor, config.memory.normalize_std) == (0.0, True)
+    assert not config.memory.only_if_outcome_nonnegative
+    assert config.memory.length_penalty == 0.0
+    loss = config.loss
+    assert (loss.clip_low, loss.clip_high, loss.dual_clip) == (0.2, 0.2, 3.0)
+    assert (loss.aggregation, loss.kl_coefficient) == ("token_mean", 0.0)
+    assert (loss.entropy_coefficient, loss.importance_cap) == (0.0, None)
+    assert config.rollout.context == "full"
+    for context in (config.rollout.memory_context, config.evaluation.memory_context):
+        assert (context.newest, context.keep_steps) == ("short", 1)
+    # Other variants keep the model's answer form and the readable context.
+    default = compose(program, ["algorithm=mempo", f"model={model}"])
+    assert default.evaluation.memory_context.newest == "full"
+    assert default.scoring.filler == ("Done." if model == "tiny" else "I can answer now.")
+
+
+def test_the_command_line_overrides_the_reference() -> None:
+    config = compose(
+        "train",
+        ["algorithm=mempo_reference", "scoring.filler=x", "rollout.memory_context.newest=full"],
+    )
+    assert (config.scoring.filler, config.rollout.memory_context.newest) == ("x", "full")
+    assert config.evaluation.memory_context.newest == "short"
+
+
 def test_model_files_choose_a_fitting_learning_rate_and_overrides_win() -> None:
     assert compose("train", ["model=tiny"]).optimizer.learning_rate == 3e-4
     assert compose("train", ["model=qwen2_5_7b"]).optimizer.learning_rate == 1e-6

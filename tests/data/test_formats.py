@@ -449,6 +449,21 @@ def test_elements_of_a_list_have_lines(tmp_path: Path) -> None:
     assert rows_of(write(path, "[ ]")) == []
 
 
+def test_half_characters_are_faults_of_their_row(tmp_path: Path) -> None:
+    """Whole characters written as two escapes are none."""
+    smile = r'{"a": "\ud83d\ude00 \u00e9"}'
+    nested = r'{"a": [{"b": "x\ud83d"}]}'
+    lines = rows_of(write(tmp_path / "rows.jsonl", smile, nested))
+    assert lines[0] == Row({"a": "😀 é"}, f"{tmp_path}/rows.jsonl:1", "rows-1")
+    assert str(lines[1]) == (
+        f'{tmp_path}/rows.jsonl:2: the field "a" holds \\ud83d, half a character '
+        "(a lone surrogate): write the whole character, or remove it"
+    )
+    listed = rows_of(write(tmp_path / "rows.json", "[", smile, ",", nested, "]"))
+    assert isinstance(listed[0], Row)
+    assert str(listed[1]).startswith(f'{tmp_path}/rows.json:4, row 2: the field "a" holds \\ud83d')
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

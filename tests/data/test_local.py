@@ -64,6 +64,11 @@ BAD_LINES = [
     ('{"question": "Q?", "answer": [true]}', "it holds True"),
     ('{"question": "Q?", "answer": {"a": 1}}', "must be a text or a list of texts"),
     ('{"id": {}, "question": "Q?", "answer": "A"}', 'field "id" must be'),
+    (r'{"question": "Q \ud83d?", "answer": "A"}', r'field "question" holds \\ud83d, half a char'),
+    (
+        r'{"question": "Q?", "answer": ["A", "\udc19"]}',
+        r'field "answer" holds \\udc19, half a char',
+    ),
     ('{"id": "a", "question": "R?", "answer": "B"}', 'id "a" stands already on line 1'),
 ]
 

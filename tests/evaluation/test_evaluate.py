@@ -121,8 +121,10 @@ def test_flat_entry() -> None:
 
 
 def test_settings() -> None:
-    config = EvaluationConfig(max_rounds=9, max_response_tokens=77, max_round_tokens=33)
-    settings = evaluation_settings(config, "memory", 44)
+    config = EvaluationConfig(
+        max_rounds=9, max_response_tokens=77, max_round_tokens=33, max_observation_tokens=44
+    )
+    settings = evaluation_settings(config, "memory")
     assert (settings.context, settings.max_rounds) == ("memory", 9)
     assert (settings.max_response_tokens, settings.max_round_tokens) == (77, 33)
     assert settings.max_observation_tokens == 44
@@ -143,8 +145,15 @@ def test_settings() -> None:
 )
 def test_settings_of_each_context(name: str, expected: tuple[Any, ...]) -> None:
     config = compose("evaluate").evaluation
-    found = evaluation_settings(config, name, 44)
+    found = evaluation_settings(config, name)
     assert (found.context, found.keep_steps, found.newest, found.prefill_memory) == expected
+
+
+def test_evaluation_has_its_own_observation_budget() -> None:
+    config = compose("evaluate", ["rollout.max_observation_tokens=99"]).evaluation
+    assert evaluation_settings(config, "memory").max_observation_tokens == 1024
+    config = compose("evaluate", ["evaluation.max_observation_tokens=222"]).evaluation
+    assert evaluation_settings(config, "full").max_observation_tokens == 222
 
 
 def test_what_a_mode_leaves_out_is_as_elsewhere() -> None:
@@ -152,7 +161,7 @@ def test_what_a_mode_leaves_out_is_as_elsewhere() -> None:
         "evaluate",
         ["evaluation.memory_context.newest=short", "evaluation.prefill_memory=false"],
     ).evaluation
-    found = evaluation_settings(config, "keep_three", 44)
+    found = evaluation_settings(config, "keep_three")
     assert (found.keep_steps, found.newest, found.prefill_memory) == (3, "short", False)
 
 
@@ -246,8 +255,10 @@ def evaluate_on(rank: int, world_size: int) -> dict[str, dict[str, Any]]:
         ToolBox({"default": FakeRetriever({})}, RetrieverConfig()),
         jinja2.Template("{{ question }}"),
     )
-    config = EvaluationConfig(prefill_memory=False, bootstrap_samples=50)
-    return evaluate(rollout, make_tasks(), config, 400, 7, rank, world_size)
+    config = EvaluationConfig(
+        prefill_memory=False, bootstrap_samples=50, max_observation_tokens=400
+    )
+    return evaluate(rollout, make_tasks(), config, 7, rank, world_size)
 
 
 def evaluate_in_process(rank: int, folder: str) -> None:

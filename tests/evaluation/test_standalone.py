@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from mempo.agent.tools import ToolFailureError
+from mempo.agent.error_rate import ToolFailureError
 from mempo.command.cli import compose
 from mempo.config import Config
 from mempo.data.compose import row_ids
@@ -356,7 +356,7 @@ def test_a_tasks_seed_does_not_depend_on_the_other_tasks(
         ("seed=1", "seed: 0 there, 1 now"),
         ("evaluation.modes.keep_three.keep_steps=4", "keep_three.keep_steps: 3 there, 4 now"),
         ("evaluation.contexts=[full]", "evaluation.contexts: ['memory', 'full'] there, ['full']"),
-        ("rollout.max_observation_tokens=99", "rollout.max_observation_tokens"),
+        ("evaluation.max_observation_tokens=99", "evaluation.max_observation_tokens: 1024 there"),
     ],
 )
 def test_another_configuration_in_the_folder_is_refused(

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from mempo.data.formats.row import Row, seen
 from mempo.runtime.errors import ConfigError
-from mempo.runtime.rows import DataError, parse_object
+from mempo.runtime.rows import DataError, parse_object, require_text
 
 _JSON: Final = (".json", ".jsonl", ".ndjson")
 _PARQUET: Final = ".parquet"
@@ -229,6 +229,10 @@ def _list_rows(text: str, start: int, file: str) -> Iterator[Row | DataError]:
 
 def _row(fields: Any, place: str, default_id: str) -> Row | DataError:
     if isinstance(fields, dict):
+        try:
+            require_text(fields, place)
+        except DataError as error:
+            return error
         return Row(fields, place, default_id)
     return DataError(f"{place}: the row is no JSON object, it is {seen(fields)}")
 
