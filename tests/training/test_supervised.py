@@ -34,9 +34,16 @@ BUDGET = 120
 # Tokens of a demonstration
 
 
-def observations() -> list[str]:
+def observations() -> list[Turn]:
     """What the tools say, before it is cut."""
-    return [f"1. Ann: {PAGES['Ann']}", f"Rome: {PAGES['Rome']}"]
+    toolbox = ToolBox({"default": FakeRetriever(PAGES)}, RetrieverConfig())
+    session = toolbox.session(Task("t", (Objective("Who?", ("Ann",)),)))
+    results = [session.call("search", "Ann"), session.call("access", "Rome")]
+    assert [result.text for result in results] == [
+        f"1. Ann: {PAGES['Ann']}",
+        f"Rome: {PAGES['Rome']}",
+    ]
+    return [Turn("observation", one.text, trained=False, result=one) for one in results]
 
 
 def roll_out(kind: str, template: str, context: Any, script: tuple[str, ...]) -> Any:
@@ -58,9 +65,9 @@ def test_a_demonstration_equals_what_the_rollout_lays_out(kind: str, template: s
         "Who?",
         (
             Turn("assistant", ROUNDS[0]),
-            Turn("observation", first, trained=False),
+            first,
             Turn("assistant", ROUNDS[1]),
-            Turn("observation", second, trained=False),
+            second,
             Turn("assistant", ROUNDS[2]),
         ),
         "trajectory",
@@ -82,7 +89,7 @@ def test_a_single_round_equals_the_memory_context(kind: str) -> None:
         "Who?",
         (
             Turn("assistant", ROUNDS[1], trained=False),
-            Turn("observation", observations()[1], trained=False),
+            observations()[1],
             Turn("assistant", ROUNDS[2]),
         ),
         "round",
