@@ -35,7 +35,8 @@ def stage_callbacks(config: Config) -> StageCallbacks:
 
 def run_callbacks(config: Config) -> list[Callback]:
     """Those of reinforcement learning. The memory reward comes first, since the others read what it
-    writes; model and checkpoint come last, when the epoch's files are complete."""
+    writes; the model is saved before it is evaluated, which a dead retriever may end; the
+    checkpoint comes last, when the epoch's files are complete."""
     settings, every = config.callbacks, config.logger.log_every_epochs
     callbacks: list[Callback] = [MemoryRewardCallback(config), EpochRecordCallback()]
     if settings.progress_bars:
@@ -54,12 +55,11 @@ def run_callbacks(config: Config) -> list[Callback]:
     if settings.sampled_trajectories:
         count = settings.sampled_trajectories
         callbacks.append(SampledTrajectoriesCallback(count, config.seed, every))
+    callbacks += [*more_callbacks(settings.more), SavedModelCallback(config.run_dir)]
     if config.evaluation.enabled:
         callbacks.append(HeldOutEvaluationCallback(config))
     return [
         *callbacks,
-        *more_callbacks(settings.more),
-        SavedModelCallback(config.run_dir),
         CheckpointsCallback(
             config.run_dir, config.trainer.checkpoint_every, config.trainer.keep_last
         ),

@@ -27,17 +27,20 @@ class HeldOutEvaluationCallback(pl.Callback):
         self.path = Path(config.run_dir) / EVALUATION_FILE
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        rollout_source(trainer).sync_weights()
+        """Leaves the evaluation to the moment before the first rollout: a sharded model gets a
+        checkpoint's weights after this hook."""
         resumed = self.path.exists() and trainer.ckpt_path is not None
         if not resumed:
-            self._evaluate("before", trainer)
+            rollout_source(trainer).before_collecting.append(
+                lambda: self._evaluate("before", trainer)
+            )
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        rollout_source(trainer).sync_weights()
         self._evaluate("after", trainer)
 
     def _evaluate(self, stage: str, trainer: pl.Trainer) -> None:
         source, config = rollout_source(trainer), self.config.evaluation
+        source.sync_weights()
         tasks = source.tasks.heldout
         count = len(tasks) if config.tasks is None else min(config.tasks, len(tasks))
         group = source.engine_group

@@ -65,6 +65,13 @@ def named_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
         yield name.replace(_BASE, ""), value
 
 
+def named_adapters(model: Any) -> Iterator[tuple[str, Tensor]]:
+    """The adapters' own weights by name, one at a time, sharded ones gathered; none without."""
+    for name, parameter in model.named_parameters():
+        if ".lora_" in name:
+            yield name, _whole(parameter)
+
+
 def _update(layer: LoraLayer) -> Tensor:
     """scaling · B A in float32, [out, in]."""
     down = _whole(cast(Any, layer.lora_A)[_ADAPTER].weight).float()  # (rank, in)

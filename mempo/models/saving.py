@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from peft import PeftModel
 from torch import Tensor
 
-from mempo.models.lora import named_weights
+from mempo.models.lora import named_adapters, named_weights
 from mempo.runtime.run_folder import ADAPTER_FOLDER
 
 
-def whole_weights(model: Any, keep: bool) -> dict[str, Tensor]:
-    """All weights by Hugging Face name in main memory, where ``keep``; every process must call it.
+@dataclass(frozen=True)
+class WholeWeights:
+    """A policy's weights in main memory: ``merged`` by Hugging Face name, and ``adapters`` by the
+    names that ``peft`` has for them. Both are empty where they were not kept."""
+
+    merged: dict[str, Tensor]
+    adapters: dict[str, Tensor]
+
+
+def whole_weights(model: Any, keep: bool) -> WholeWeights:
+    """All weights, where ``keep``; every process must call it.
 
     Elsewhere each is gathered and dropped, so that one process alone holds them all.
     """
-    weights = ((name, value) for name, value in named_weights(model))
-    return {name: value.cpu() for name, value in weights if keep}
+    merged = {name: value.cpu() for name, value in named_weights(model) if keep}
+    adapters = {name: value.cpu() for name, value in named_adapters(model) if keep}
+    return WholeWeights(merged, adapters)
 
 
-def save_policy(model: Any, weights: dict[str, Tensor], folder: Path, tokenizer: Any) -> None:
+def save_policy(model: Any, weights: WholeWeights, folder: Path, tokenizer: Any) -> None:
     """Writes what ``whole_weights`` gave; adapters also by themselves, in ``adapter/``."""
     base = model
     if isinstance(model, PeftModel):
-        model.save_pretrained(str(folder.parent / ADAPTER_FOLDER))
+        # peft would read the parameters themselves, which may be shards.
+        model.save_pretrained(str(folder.parent / ADAPTER_FOLDER), state_dict=weights.adapters)
         base = model.get_base_model()
-    base.save_pretrained(folder, state_dict=weights)
+    base.save_pretrained(folder, state_dict=weights.merged)
     tokenizer.save_pretrained(folder)

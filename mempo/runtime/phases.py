@@ -24,6 +24,7 @@ class Phases:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self.peak_gib: dict[str, float] = {}
+        self._started: dict[str, float] = {}
 
     def clear(self) -> None:
         """Forgets the last epoch."""
@@ -32,7 +33,7 @@ class Phases:
 
     @contextmanager
     def measured(self, name: str) -> Iterator[None]:
-        """Measures the block as the phase ``name``."""
+        """Measures the block as the phase ``name``; a block that raises leaves no entry."""
         self.start(name)
         yield
         self.stop(name)
@@ -40,11 +41,11 @@ class Phases:
     def start(self, name: str) -> None:
         """Begins a phase whose end is elsewhere."""
         reset_peak()
-        self.seconds[name] = -time.monotonic()
+        self._started[name] = time.monotonic()
 
     def stop(self, name: str) -> None:
         """Ends the phase."""
-        self.seconds[name] += time.monotonic()
+        self.seconds[name] = time.monotonic() - self._started.pop(name)
         peak = peak_bytes()
         if peak is not None:
             self.peak_gib[name] = peak / GIB

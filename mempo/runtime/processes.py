@@ -9,9 +9,47 @@ import time
 _LOOK_EVERY_SECONDS = 2.0
 
 
+_LAUNCHED_RANKS = (
+    "LOCAL_RANK",  # Lightning, for processes that it starts itself
+    "NODE_RANK",
+    "GROUP_RANK",
+    "SLURM_PROCID",
+    "JSM_NAMESPACE_RANK",  # LSF's jsrun
+    "OMPI_COMM_WORLD_RANK",  # Open MPI
+    "PMIX_RANK",
+    "PMI_RANK",  # MPICH, Intel MPI
+)
+"""Where launchers name a process's rank, of the run or of a part of it. Only the first process has
+0 in all that are set: a variable that a surrounding shell left is 0 too."""
+
+_MPI = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("PMI_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+)
+"""Rank, rank on the node, and processes on the node, as MPI's launchers name them."""
+
+
 def is_first_process() -> bool:
-    """True in the process of rank 0, also before Lightning has set processes up."""
-    return all(os.environ.get(name, "0") == "0" for name in ("LOCAL_RANK", "RANK", "NODE_RANK"))
+    """True in the process of rank 0, whoever launched it, also before Lightning has set processes
+    up. torchrun and Kubeflow name the rank in ``RANK``, which decides alone: they may themselves
+    run in a job of another launcher."""
+    if (rank := os.environ.get("RANK")) is not None:
+        return rank == "0"
+    return all(os.environ.get(name, "0") == "0" for name in _LAUNCHED_RANKS)
+
+
+def adopt_mpi_launcher() -> None:
+    """Tells Lightning, in the words that it reads, which process this is where ``mpirun`` or
+    ``mpiexec`` started it. Without ``mpi4py`` Lightning does not see them, and every process would
+    take itself for the whole run."""
+    if "LOCAL_RANK" in os.environ or "RANK" in os.environ:
+        return
+    for rank, local_rank, local_size in _MPI:
+        if rank in os.environ and local_rank in os.environ:
+            size = max(int(os.environ.get(local_size, "1")), 1)
+            os.environ["LOCAL_RANK"] = os.environ[local_rank]
+            os.environ["NODE_RANK"] = str(int(os.environ[rank]) // size)
+            return
 
 
 def end_with_parent() -> None:

@@ -11,11 +11,18 @@ T = TypeVar("T")
 
 
 class BackgroundWork(Generic[T]):
-    """Runs ``work`` on a thread, at once; ``work`` is given a function that says when to stop."""
+    """Runs ``work`` on a thread, at once; ``work`` is given a function that says when to stop.
 
-    def __init__(self, work: Callable[[Callable[[], bool]], T]) -> None:
+    ``prepare`` runs first on that thread: every thread begins with the machine's first GPU.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[Callable[[], bool]], T],
+        prepare: Callable[[], None] = lambda: None,
+    ) -> None:
         self._stopped = threading.Event()
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="ahead")
+        self._executor = ThreadPoolExecutor(1, "ahead", initializer=prepare)
         self._future: Future[T] = self._executor.submit(work, self._stopped.is_set)
 
     def result(self) -> T:

@@ -35,12 +35,14 @@ from mempo.learning.batches import (
 )
 from mempo.learning.loss import aggregation_weights
 from mempo.learning.old_logprobs import trained_sequences
+from mempo.runtime.devices import use_device
 from mempo.runtime.gather import gather_objects
 from mempo.runtime.phases import Phases
 from mempo.runtime.progress import progress_bar
 from mempo.runtime.seeds import derive_seed
 from mempo.training.collect_ahead import BackgroundWork
 from mempo.training.interface import RolloutSource, sampled_policy
+from mempo.training.updates import split_into_updates
 from mempo.trajectory import Task, Trajectory
 
 
@@ -126,6 +128,7 @@ class RolloutDataModule(L.LightningDataModule, RolloutSource):
         self._next_epoch = 0
         self._engine: Engine | None = None
         self.engine_group = EngineGroup()
+        self.before_collecting: list[Callable[[], None]] = []
         self._ahead: BackgroundWork[list[Trajectory]] | None = None
         self._updates = _NO_UPDATES
 
@@ -153,6 +156,8 @@ class RolloutDataModule(L.LightningDataModule, RolloutSource):
         checkpoint's epoch as done: this module's own count, from the checkpoint, says which epoch
         comes next.
         """
+        while self.before_collecting:
+            self.before_collecting.pop(0)()
         epoch = max(self._trainer.current_epoch, self._next_epoch)
         if epoch == self._trainer.max_epochs:  # a finished run, resumed
             self._updates = _NO_UPDATES
@@ -235,8 +240,10 @@ class RolloutDataModule(L.LightningDataModule, RolloutSource):
                 self.trajectories = self._roll_out(epoch, self.config.callbacks.progress_bars)
         self._updates = self._plan_updates(epoch)
         if overlap and epoch + 1 != self._trainer.max_epochs:
+            device = self._trainer.strategy.root_device
             self._ahead = BackgroundWork(
-                lambda stopped: self._roll_out(epoch + 1, progress_bars=False, stopped=stopped)
+                lambda stopped: self._roll_out(epoch + 1, progress_bars=False, stopped=stopped),
+                prepare=lambda: use_device(device),
             )
         elif self.config.engine.sleep and self._engine is not None:
             self._engine.sleep()
@@ -273,10 +280,14 @@ class RolloutDataModule(L.LightningDataModule, RolloutSource):
         Every rank gets the same number of micro-batches, that of the rank that needs most.
         """
         settings, loss = self.config.optimizer, self.config.loss
-        order = list(self.trajectories)
-        random.Random(derive_seed(self.config.seed, "updates", epoch)).shuffle(order)
-        steps = settings.updates_per_epoch
-        updates = [self._rows(order[step::steps]) for step in range(steps)]
+        position = {task.id: index for index, task in enumerate(self.epoch_tasks(epoch))}
+        places = [(position[one.task.id], one.sample) for one in self.trajectories]
+        everyone = [place for part in gather_objects(places) for place in part]
+        seed = derive_seed(self.config.seed, "updates", epoch)
+        updates = [
+            self._rows([self.trajectories[index] for index in step])
+            for step in split_into_updates(places, everyone, settings.updates_per_epoch, seed)
+        ]
         budget = settings.micro_batch_tokens
         policy = sampled_policy(self._trainer)
         share = [policy.shares_prompts and is_sharing_worth_it(rows, budget) for rows in updates]

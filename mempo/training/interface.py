@@ -7,7 +7,7 @@ where a hook's arguments are taken for what they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol, cast
 
 import lightning.pytorch as pl
@@ -36,11 +36,13 @@ class EpochSource(Protocol):
 
 class RolloutSource(EpochSource, Protocol):
     """What samples: tasks, the conversation with the policy's tokenizer, and the agent loop over
-    this process's engine, one of ``engine_group.count``."""
+    this process's engine, one of ``engine_group.count``. What is put into ``before_collecting`` is
+    done once, when the weights are there and nothing has been sampled yet."""
 
     tasks: TaskSets
     conversation: Conversation
     engine_group: EngineGroup
+    before_collecting: list[Callable[[], None]]
 
     @property
     def rollout(self) -> Rollout: ...

@@ -54,8 +54,8 @@ def test_the_default_run_has_every_callback_in_its_order() -> None:
         "HealthCallback",
         "MemoryDistributionsCallback",
         "SampledTrajectoriesCallback",
-        "HeldOutEvaluationCallback",
         "SavedModelCallback",
+        "HeldOutEvaluationCallback",
         "CheckpointsCallback",
     ]
 
@@ -80,7 +80,7 @@ def test_the_pages_command_adds_its_callback_before_the_model_is_saved() -> None
     assert from_a_file == ["--config-dir", "my_conf", "callbacks=mine"]
     callbacks = configured_callbacks(compose("train", on_the_command_line)).reinforcement
     assert len(callbacks) == 15
-    own: Any = callbacks[-3]
+    own: Any = callbacks[-4]
     assert (type(own).__name__, own.key, own.limit) == ("StopAbove", "reward/mean", 0.9)
 
 

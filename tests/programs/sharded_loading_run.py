@@ -38,7 +38,7 @@ def main(folder: str, output: str, lora: str) -> None:
     loss = logits.square().mean()
     torch.autograd.backward(loss)
     trained = sorted(n for n, p in model.named_parameters() if p.grad is not None)
-    weights = whole_weights(model, keep=rank == 1)
+    weights = whole_weights(model, keep=rank == 1).merged
     assert bool(weights) == (rank == 1)
     torch.save(
         {"logits": logits.detach(), "weights": weights, "trained": trained},

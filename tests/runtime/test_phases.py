@@ -37,6 +37,16 @@ def test_the_peak_is_what_was_in_use_at_most() -> None:
     assert peak - before == pytest.approx(128 * 2**20, rel=0.2)
 
 
+def test_a_phase_that_raises_leaves_no_time() -> None:
+    phases = Phases()
+    with pytest.raises(ZeroDivisionError), phases.measured("sync"):
+        _ = 1 / 0
+    assert phases.seconds == {}
+    with phases.measured("sync"):
+        pass
+    assert 0 <= phases.seconds["sync"] < 5
+
+
 def test_clear_forgets() -> None:
     phases = Phases()
     with phases.measured("sync"):

@@ -1,0 +1,109 @@
+"""Which process is the first, by each launcher's variables, and on which device a thread computes
+(around the method)."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from mempo.runtime import processes
+from mempo.runtime.devices import use_device
+from mempo.training.collect_ahead import BackgroundWork
+
+NAMES = (
+    *("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "WORLD_SIZE", "SLURM_PROCID"),
+    *("SLURM_LOCALID", "SLURM_NTASKS", "JSM_NAMESPACE_RANK", "PMIX_RANK", "PMI_RANK"),
+    *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    *("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+)
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize(
+    ("variables", "first"),
+    [
+        ({}, True),
+        # torchrun, two nodes of two: global rank 2 has local rank 0.
+        ({"RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0"}, True),
+        ({"RANK": "2", "LOCAL_RANK": "0", "GROUP_RANK": "1"}, False),
+        # torchrun in a task of SLURM: the task's number says nothing.
+        ({"RANK": "0", "LOCAL_RANK": "0", "SLURM_PROCID": "3"}, True),
+        # Lightning's own processes, and a second node that was started by hand.
+        ({"LOCAL_RANK": "0"}, True),
+        ({"LOCAL_RANK": "1"}, False),
+        ({"NODE_RANK": "1"}, False),
+        # A shell inside a SLURM job, where Lightning starts the second process.
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "LOCAL_RANK": "1"}, False),
+        # srun: one task a process.
+        ({"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "4"}, True),
+        ({"SLURM_PROCID": "1", "SLURM_LOCALID": "1", "SLURM_NTASKS": "4"}, False),
+        ({"SLURM_PROCID": "2", "SLURM_LOCALID": "0", "SLURM_NTASKS": "4"}, False),
+        # mpirun of Open MPI, mpiexec of MPICH, jsrun of LSF.
+        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}, True),
+        ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}, False),
+        ({"PMI_RANK": "0"}, True),
+        ({"PMI_RANK": "1"}, False),
+        ({"JSM_NAMESPACE_RANK": "1"}, False),
+    ],
+)
+def test_the_first_process(
+    environment: pytest.MonkeyPatch, variables: dict[str, str], first: bool
+) -> None:
+    for name, value in variables.items():
+        environment.setenv(name, value)
+    assert processes.is_first_process() is first
+
+
+@pytest.mark.parametrize(
+    ("variables", "local_rank", "node_rank"),
+    [
+        (
+            {
+                "OMPI_COMM_WORLD_RANK": "5",
+                "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+                "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
+            },
+            "1",
+            "1",
+        ),
+        ({"PMI_RANK": "3", "MPI_LOCALRANKID": "3", "MPI_LOCALNRANKS": "4"}, "3", "0"),
+        # torchrun has said it already.
+        (
+            {"RANK": "1", "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_LOCAL_RANK": "0"},
+            None,
+            None,
+        ),
+        ({"SLURM_PROCID": "1", "SLURM_LOCALID": "1"}, None, None),  # Lightning reads these itself
+    ],
+)
+def test_lightning_is_told_what_mpi_says(
+    environment: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    local_rank: str | None,
+    node_rank: str | None,
+) -> None:
+    for name, value in variables.items():
+        environment.setenv(name, value)
+    environment.setattr(os, "environ", dict(os.environ))
+    processes.adopt_mpi_launcher()
+    assert os.environ.get("LOCAL_RANK") == local_rank
+    assert os.environ.get("NODE_RANK") == node_rank
+
+
+def test_a_thread_takes_the_device_of_its_process() -> None:
+    chosen: list[torch.device] = []
+    gpu = torch.device("cuda", 3)
+    work = BackgroundWork(
+        lambda stopped: list(chosen), prepare=lambda: use_device(gpu, chosen.append)
+    )
+    assert work.result() == [gpu]  # before the work began
+    use_device(torch.device("cpu"), chosen.append)
+    assert chosen == [gpu]
