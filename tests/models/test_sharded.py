@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from peft import PeftModel
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from mempo.models.sharded import can_start_empty
@@ -77,3 +78,39 @@ def test_models_with_tied_embeddings_are_loaded_whole(tmp_path: Path) -> None:
     for file in (tmp_path / "again").glob("*.safetensors"):
         file.rename(file.with_suffix(".bin"))
     assert not can_start_empty(str(tmp_path / "again"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tied", [True, False])
+def test_every_pair_of_strategy_and_adapter_saves_what_it_trained(
+    tmp_path: Path, tied: bool
+) -> None:
+    start = tmp_path / "start"
+    untrained = save_model(start, tied=tied)(input_ids=torch.arange(12).reshape(2, 6)).logits
+    program = ROOT / "tests" / "programs" / "saving_run.py"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+            *("--nproc-per-node", "2", str(program), str(start), str(tmp_path)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    for strategy in ("ddp", "fsdp2"):
+        for adapter in ("none", "lora"):
+            folder = tmp_path / f"{strategy}-{adapter}"
+            expected = torch.load(folder / "logits.pt", weights_only=True)
+            saved = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32)
+            ids = torch.arange(12).reshape(2, 6)
+            torch.testing.assert_close(saved(input_ids=ids).logits, expected, atol=1e-5, rtol=0)
+            changed = (expected - untrained).abs().max() > 0.01
+            assert bool(changed) == (adapter == "lora")
+            assert (folder / "adapter").is_dir() == (adapter == "lora")
+            if adapter == "lora":
+                base = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
+                again = PeftModel.from_pretrained(base, folder / "adapter").eval()
+                found = again(input_ids=ids).logits
+                torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
