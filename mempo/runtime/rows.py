@@ -98,7 +98,10 @@ class Row:
 
     def first(self, *names: str) -> str | None:
         """The first of these fields that is there and not null."""
-        return next((name for name in names if self.fields.get(name) is not None), None)
+        for name in names:
+            if self.fields.get(name) is not None:
+                return name
+        return None
 
     def text(self, *names: str) -> str:
         """The first of these fields that is there, stripped. Raises ``DataError`` when none is, or
@@ -156,14 +159,15 @@ def line_rows(path: Path) -> Iterator[Row | DataError]:
     """The rows of a JSON-lines file; a line that is no JSON object comes as the error that says
     why. A row without an id is named after file and line. Raises ``DataError`` as
     ``numbered_lines``."""
+    file, stem = str(path), path.stem
     for number, line in numbered_lines(path):
-        place = f"{path}:{number}"
+        place = f"{file}:{number}"
         try:
             fields = parse_object(line, place)
         except DataError as error:
             yield error
             continue
-        yield Row(fields, place, f"{path.stem}-{number}", f"on line {number}")
+        yield Row(fields, place, f"{stem}-{number}", f"on line {number}")
 
 
 def seen(value: Any) -> str:
