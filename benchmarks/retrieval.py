@@ -51,7 +51,7 @@ from benchmarks.common import machine
 from mempo.retrieval.base import Document
 from mempo.retrieval.bm25s import Bm25sRetriever
 from mempo.retrieval.build import build_index
-from mempo.retrieval.corpus import parse_document
+from mempo.retrieval.corpus import document_of_line
 from mempo.retrieval.rank_bm25 import RankBm25Retriever, words
 
 T = TypeVar("T")
@@ -283,9 +283,9 @@ def _free_port() -> int:
 
 
 def documents(corpus: Path) -> Iterator[Document]:
-    with corpus.open(encoding="utf-8") as file:
+    with corpus.open("rb") as file:
         for number, line in enumerate(file, start=1):
-            yield parse_document(json.loads(line), f"{corpus}, line {number}")
+            yield document_of_line(line, corpus, number)
 
 
 if __name__ == "__main__":

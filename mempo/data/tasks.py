@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
 from mempo.config import Config, DataConfig, require_path
 from mempo.data.compose import compose_objectives
-from mempo.data.formats import FORMATS, Loaded, Options, load_questions
-from mempo.data.formats.local import load_local_tasks, split_heldout
+from mempo.data.formats import FORMATS, Loaded, Options, QuestionSource, load_questions
 from mempo.data.formats.passages import documents
+from mempo.data.heldout import split_heldout
 from mempo.data.world import generate_world
 from mempo.retrieval import RankBm25Retriever, Retriever, build_retriever
 from mempo.runtime.errors import ConfigError
@@ -115,14 +115,14 @@ def load_evidence(config: Config) -> tuple[Loaded, Retriever]:
             f"formats do: {known}"
         )
     retriever = _given_retriever(config)
-    questions = _questions(data)
-    loaded = _read(data, questions, "data.questions", data.split, retriever is None, True)
+    source = _training_source(data)
+    loaded = load_questions(source, _options(data), retriever is None, with_evidence=True)
     if not any(loaded.evidence.values()):
         raise ConfigError(
-            f"data.questions={questions}: no row names the passages that answer it "
+            f"data.questions={source.place}: no row names the passages that answer it "
             f"(docs/formats/{data.format}.md says in which fields)"
         )
-    return loaded, retriever or _retriever_of_passages(config, [loaded], questions)
+    return loaded, retriever or _retriever_of_passages(config, [loaded], source.place)
 
 
 _SPLITS: Final[tuple[Literal["train", "heldout"], ...]] = ("train", "heldout")
@@ -149,28 +149,52 @@ def _read_files(config: Config) -> _Rows:
     data = config.data
     # The corpus first: where it is a file of its own, a fault in it is told before questions load.
     retriever = _given_retriever(config)
-    with_passages = retriever is None
-    questions = _questions(data)
-    if data.heldout_questions is None and data.heldout_split is None:
-        loaded = [_read(data, questions, "data.questions", data.split, with_passages)]
+    training = _training_source(data)
+    held_out = _heldout_source(data, training)
+    loaded = [
+        load_questions(source, _options(data), retriever is None)
+        for source in (training, held_out)
+        if source is not None
+    ]
+    if held_out is None:
         train, heldout = split_heldout(loaded[0].tasks, data.heldout_fraction, data.seed)
     else:
-        if data.heldout_questions is None and Path(questions).is_file():
-            raise ConfigError(
-                f"data.heldout_split={data.heldout_split}, but data.questions={questions} is one "
-                "file, which has no splits: give data.heldout_questions=<file>"
-            )
-        held_source, setting = data.heldout_questions, "data.heldout_questions"
-        if held_source is None:
-            held_source, setting = questions, "data.questions"
-        loaded = [
-            _read(data, questions, "data.questions", data.split, with_passages),
-            _read(data, held_source, setting, data.heldout_split or data.split, with_passages),
-        ]
         train, heldout = loaded[0].tasks, loaded[1].tasks
     if retriever is None:
-        retriever = _retriever_of_passages(config, loaded, questions)
+        retriever = _retriever_of_passages(config, loaded, training.place)
     return _Rows(train, heldout, retriever, sum(one.skipped for one in loaded))
+
+
+def _training_source(data: DataConfig) -> QuestionSource:
+    place = data.questions
+    if place is None:
+        default = FORMATS[data.format].default_source
+        assert default is not None  # the configuration asks for data.questions otherwise
+        place = default()
+    return QuestionSource(
+        data.format, place, "data.questions", data.split, data.subset, corpus=data.format
+    )
+
+
+def _heldout_source(data: DataConfig, training: QuestionSource) -> QuestionSource | None:
+    """``None`` where a fraction of the training questions is held out."""
+    split = data.heldout_split or data.split
+    if data.heldout_questions is not None:
+        return replace(
+            training, place=data.heldout_questions, setting="data.heldout_questions", split=split
+        )
+    if data.heldout_split is None:
+        return None
+    if Path(training.place).is_file():
+        raise ConfigError(
+            f"data.heldout_split={data.heldout_split}, but data.questions={training.place} is one "
+            "file, which has no splits: give data.heldout_questions=<file>"
+        )
+    return replace(training, split=split)
+
+
+def _options(data: DataConfig) -> Options:
+    return Options(data.answer_separator, data.fanoutqa, data.skip_bad_rows)
 
 
 def _given_retriever(config: Config) -> Retriever | None:
@@ -194,41 +218,6 @@ def _retriever_of_passages(config: Config, loaded: Sequence[Loaded], questions: 
             "data.corpus=<file.jsonl>, the passages to search"
         )
     return build_retriever(config.retriever, passages)
-
-
-def _questions(data: DataConfig) -> str:
-    if data.questions is not None:
-        return data.questions
-    default = FORMATS[data.format].default_source
-    assert default is not None  # the configuration asks for data.questions otherwise
-    return default()
-
-
-def _read(
-    data: DataConfig,
-    source: str,
-    setting: str,
-    split: str,
-    with_passages: bool,
-    with_evidence: bool = False,
-) -> Loaded:
-    """The rows of one source, as tasks of one objective each."""
-    if data.format == "local":
-        path = require_path(source, setting)
-        tasks, skipped = load_local_tasks(path, data.format, data.skip_bad_rows)
-        return Loaded(tasks, [], skipped)
-    return load_questions(
-        data.format,
-        source,
-        corpus=data.format,
-        setting=setting,
-        split=split,
-        subset=data.subset,
-        options=Options(data.answer_separator, data.fanoutqa),
-        skip_bad_rows=data.skip_bad_rows,
-        with_passages=with_passages,
-        with_evidence=with_evidence,
-    )
 
 
 def _compose(

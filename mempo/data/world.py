@@ -12,19 +12,18 @@ from __future__ import annotations
 
 import math
 import random
-import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 from mempo.data import names
+from mempo.data.facts import Fact, chain_question
 from mempo.data.relations import (
     DETAILS,
     INTRODUCTIONS,
     KIND_SHARES,
     PAGE_ORDER,
-    RELATION,
     RELATIONS,
     Kind,
     Relation,
@@ -58,37 +57,9 @@ _NAME_FORMS: Final[dict[Kind, tuple[tuple[tuple[str, ...], ...], ...]]] = {
         (names.TITLE_WORDS, names.TITLE_WORDS, names.WORK_HEADS),
     ),
 }
-_LINE_NUMBER: Final = re.compile(r"^\d+\. ")
 _NAMES_PER_WORD: Final = 3
 _MISSES: Final = 60  # refused names in a row before longer names are tried
 _ATTEMPTS: Final = 200  # refused chains or tasks in a row before the world counts as too small
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """One relation between two entities. ``on_page``: search never shows it, its page does."""
-
-    subject: str
-    relation: str
-    object: str
-    on_page: bool
-    sentence: str
-
-    @property
-    def clause(self) -> str:
-        """How the subject's own passage or page says it: "founder Anna Bel"."""
-        return RELATION[self.relation].clause(self.object)
-
-    def is_told_in(self, text: str) -> bool:
-        """Whether a line of ``text`` (a tool's observation) that is titled with the subject tells
-        the fact."""
-        clause = self.clause.casefold()
-        return any(
-            line.casefold().count(f"{clause}{mark}")
-            for line in text.splitlines()
-            if _LINE_NUMBER.sub("", line).startswith((f"{self.subject}: ", f"{self.subject} ("))
-            for mark in ",."
-        )
 
 
 class WorldError(MempoError, ValueError):
@@ -208,23 +179,6 @@ class World:
             for step in chain[:-1]
             for fact in self._facts_of[step.subject]
         )
-
-
-def chain_question(chain: Sequence[Fact]) -> str:
-    """The question that a chain of facts answers.
-
-    "What is the birthplace of the founder of Amber Works?" for a company's founder and that
-    person's birthplace.
-    """
-    subject = chain[0].subject
-    for fact in chain[:-1]:
-        subject = RELATION[fact.relation].phrase(subject)
-    return RELATION[chain[-1].relation].question(subject)
-
-
-def build_world_corpus(world: World) -> list[dict[str, Any]]:
-    """The world in the project's corpus format, ready to be written as JSON lines."""
-    return [asdict(document) for document in world.documents]
 
 
 def generate_world(seed: int, passages: int, split: str, page_fact_share: float = 0.25) -> World:

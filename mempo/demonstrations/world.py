@@ -23,8 +23,9 @@ from typing import Final, Literal
 
 from mempo.agent.tools import ToolBox, ToolResult
 from mempo.config import RetrieverConfig, ScoringConfig, SftConfig, WorldConfig
+from mempo.data.facts import Fact, world_chains
 from mempo.data.relations import RELATION
-from mempo.data.world import Fact, World, WorldError, generate_world
+from mempo.data.world import World, WorldError, generate_world
 from mempo.retrieval.rank_bm25 import RankBm25Retriever
 from mempo.trajectory import Task
 
@@ -99,7 +100,7 @@ class Oracle:
         self, task: Task, rng: random.Random, full_history: bool
     ) -> tuple[list[OracleRound], bool]:
         """The rounds and whether the last one answers; see ``MAX_ROUNDS`` for their limit."""
-        chains = task_chains(task)
+        chains = world_chains(task.metadata)
         session = self._toolbox.session(task)
         rounds: list[OracleRound] = []
         known: frozenset[Fact] = frozenset()
@@ -143,11 +144,6 @@ class Oracle:
         return frozenset(
             fact for fact in _in_order(chains, known) if rng.random() >= self._drop_probability
         )
-
-
-def task_chains(task: Task) -> list[list[Fact]]:
-    """The chains of facts of a task of the generated world, one for each objective."""
-    return [[Fact(**fact) for fact in chain] for chain in task.metadata["chains"]]
 
 
 def learn(
@@ -292,7 +288,7 @@ class _Workshop:
     ) -> list[Turn]:
         """One round after the first, in the memory context: after the round before it."""
         index = rng.randrange(1, len(rounds))
-        chains, current = task_chains(task), rounds[index]
+        chains, current = world_chains(task.metadata), rounds[index]
         memory = write_memory(chains, self.oracle().keep(chains, current.known, rng))
         return [
             *_turns([rounds[index - 1]], trained=False),
@@ -303,7 +299,7 @@ class _Workshop:
         self, task: Task, rounds: list[OracleRound], rng: random.Random
     ) -> list[Turn]:
         """The context of P_mem: a memory, complete or not, and the answer it allows."""
-        chains = task_chains(task)
+        chains = world_chains(task.metadata)
         if rng.random() < _COMPLETE_SHARE:
             kept = rounds[-1].known
         else:
@@ -317,7 +313,7 @@ class _Workshop:
         """The context of P_full: the snapshot before a round, and the answer it allows."""
         last = len(rounds) - 1
         index = last if rng.random() < _COMPLETE_SHARE else rng.randint(1, last)
-        answer = best_answer(task_chains(task), rounds[index].known, rng)
+        answer = best_answer(world_chains(task.metadata), rounds[index].known, rng)
         return [
             *_turns(rounds[:index], trained=False),
             Turn("assistant", self.oracle().answer_text(answer)),

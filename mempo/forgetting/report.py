@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from mempo.data.facts import world_chains
 from mempo.forgetting.figures import forgetting_figures
-from mempo.records.fact_histories import world_chains
 from mempo.records.trajectory_lines import TrajectoryLine, read_trajectories
 from mempo.runtime.errors import MempoError
 from mempo.runtime.run_folder import TRAJECTORIES_FILE

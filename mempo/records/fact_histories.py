@@ -8,14 +8,14 @@ the subject before the object. Case does not matter; names count as whole words.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
+from mempo.data.facts import Fact, world_chains
 from mempo.data.relations import RELATION
-from mempo.data.world import Fact
 from mempo.records.trajectory_lines import RoundLine, TrajectoryLine
 
 _SENTENCE_END: Final = re.compile(r"[.;!?]+(?:\s+|$)|\n+")
@@ -54,22 +54,6 @@ class FactHistory:
     named: tuple[bool, ...]
     found_at: int | None
     lost_in: tuple[int, ...]
-
-
-def world_chains(metadata: Mapping[str, Any]) -> list[list[Fact]]:
-    """The chains of facts of a task of the generated world, one for each objective; empty for
-    every other task. Raises ``ValueError`` for chains that are not the world's."""
-    chains = metadata.get("chains")
-    if not isinstance(chains, list) or "world_seed" not in metadata:
-        return []
-    try:
-        found = [[Fact(**fact) for fact in chain] for chain in chains]
-    except TypeError as error:
-        raise ValueError(f"metadata.chains: not facts of the generated world ({error})") from None
-    for fact in (fact for chain in found for fact in chain):
-        if fact.relation not in RELATION:
-            raise ValueError(f"metadata.chains: unknown relation {fact.relation!r}")
-    return found
 
 
 def is_held(fact: Fact, memory: str) -> bool:

@@ -26,11 +26,10 @@ from mempo.retrieval.base import (
     joined_page,
     page_names,
 )
-from mempo.retrieval.corpus import parse_document
+from mempo.retrieval.corpus import document_of_line
 from mempo.retrieval.index_files import IndexFileError, load_array, part_folder
 from mempo.retrieval.postings import Postings, accumulator
 from mempo.retrieval.rank_bm25 import words
-from mempo.runtime.rows import parse_object
 
 
 def default_index(corpus: str | Path) -> Path:
@@ -118,9 +117,7 @@ class Bm25sRetriever:
 
     def _document(self, number: int) -> Document:
         line = self._text[int(self._lines[number]) : int(self._lines[number + 1])]
-        place = f"{self._corpus}:{number + 1}"
-        plain = line.removeprefix(b"\xef\xbb\xbf") if number == 0 else line
-        return parse_document(parse_object(plain.rstrip(b"\r\n"), place), place)
+        return document_of_line(line, self._corpus, number + 1)
 
 
 class _Table:

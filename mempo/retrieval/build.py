@@ -27,14 +27,14 @@ from typing import Any, Final
 
 from mempo.retrieval import index_files
 from mempo.retrieval.base import Document
-from mempo.retrieval.corpus import parse_document
+from mempo.retrieval.corpus import document_of_line
 from mempo.retrieval.index_files import IndexFileError, Manifest, Piece, part_folder
 from mempo.retrieval.part_files import PartWriter, read_part_state, write_scores, write_tables
 from mempo.retrieval.rank_bm25 import words
 from mempo.runtime.friendly_errors import friendly_errors
 from mempo.runtime.program import command
 from mempo.runtime.progress import ProgressBar, progress_bar
-from mempo.runtime.rows import DataError, parse_object
+from mempo.runtime.rows import DataError
 
 PART_WORDS: Final = 50_000_000
 """Words of a part: about 500,000 passages of 100 words, sorted within about 2 GB of memory."""
@@ -162,7 +162,7 @@ class _Reader:
             position = start
             for line in file:
                 passages += 1
-                document = _document(line, self.corpus, passages)
+                document = document_of_line(line, self.corpus, passages)
                 writer.add(document, self._numbers(document), position)
                 position += len(line)
                 if position // _MEGABYTE > told:
@@ -194,12 +194,6 @@ class _Reader:
         temporary.rename(folder)
         self.pieces.append(piece)
         self.parts.append(writer.passages)
-
-
-def _document(line: bytes, corpus: Path, number: int) -> Document:
-    plain = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
-    place = f"{corpus}:{number}"
-    return parse_document(parse_object(plain.rstrip(b"\r\n"), place), place)
 
 
 def _finish(work: Path, plan: dict[str, int], reader: _Reader, show_progress: bool) -> Manifest:

@@ -7,12 +7,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from mempo.retrieval.base import Document
-from mempo.runtime.rows import DataError, identifier, numbered_lines, parse_object, required_text
+from mempo.runtime.rows import DataError, Row, UniqueIds, line_rows, parse_object, plain_line
 
 
 def read_corpus(path: str | Path) -> list[Document]:
@@ -21,44 +19,37 @@ def read_corpus(path: str | Path) -> list[Document]:
     Raises ``DataError`` that names file, line and remedy: a line that is blank or not JSON, a
     missing or blank field, an id used twice, an empty file.
     """
-    path = Path(path)
-    documents = []
-    first_line: dict[str, int] = {}
-    for number, line in numbered_lines(path):
-        place = f"{path}:{number}"
-        document = parse_document(parse_object(line, place), place)
-        if document.id in first_line:
-            raise DataError(
-                f'{place}: the id "{document.id}" stands already on line '
-                f"{first_line[document.id]}: give every document its own"
-            )
-        first_line[document.id] = number
+    documents, ids = [], UniqueIds("document")
+    for row in line_rows(Path(path)):
+        if isinstance(row, DataError):
+            raise row
+        document = parse_document(row)
+        ids.claim(document.id, row)
         documents.append(document)
     return documents
 
 
-def parse_document(row: Mapping[str, Any], place: str) -> Document:
-    """One row of a corpus. Raises ``DataError`` with ``place`` (file and line) in front."""
-    key = identifier(row, place)
-    if key is None:
-        raise DataError(f'{place}: the field "id" is missing: add it')
-    if "contents" in row:
-        title, _, text = required_text(row, "contents", place).strip().partition("\n")
+def document_of_line(line: bytes, corpus: Path, number: int) -> Document:
+    """The document on a line of the corpus; ``number`` is counted from 1. Raises ``DataError``."""
+    place = f"{corpus}:{number}"
+    return parse_document(Row(parse_object(plain_line(line, number), place), place))
+
+
+def parse_document(row: Row) -> Document:
+    """One row of a corpus. Raises ``DataError`` with file and line in front."""
+    if row.first("id") is None:
+        raise row.fault('the field "id" is missing: add it')
+    key = row.identifier("id")
+    if "contents" in row.fields:
+        title, _, text = row.text("contents").partition("\n")
         title = _unquoted(title)
         if not title or not text.strip():
-            raise DataError(
-                f'{place}: "contents" must hold a title on its first line and text after it'
-            )
+            raise row.fault('"contents" must hold a title on its first line and text after it')
         return Document(key, title, text.strip())
-    if "title" not in row and "text" not in row:
-        raise DataError(f'{place}: give the field "contents", or the fields "title" and "text"')
-    return Document(
-        key,
-        required_text(row, "title", place).strip(),
-        required_text(row, "text", place).strip(),
-        required_text(row, "url", place).strip() if row.get("url") else "",
-        required_text(row, "passage", place).strip() if row.get("passage") is not None else None,
-    )
+    if row.first("title", "text") is None:
+        raise row.fault('give the field "contents", or the fields "title" and "text"')
+    passage = row.text("passage") if row.first("passage") else None
+    return Document(key, row.text("title"), row.text("text"), row.optional_text("url"), passage)
 
 
 def _unquoted(title: str) -> str:

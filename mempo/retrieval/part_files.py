@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mempo.retrieval.base import Document
-from mempo.retrieval.corpus import parse_document
+from mempo.retrieval.corpus import document_of_line
 from mempo.retrieval.index_files import Piece, key_hash, load_array, part_folder
 from mempo.runtime.progress import ProgressBar
-from mempo.runtime.rows import DataError, parse_object
+from mempo.runtime.rows import DataError
 
 K1: Final = 1.5
 B: Final = 0.75
@@ -151,9 +151,7 @@ def _refuse_equal_ids(folders: Sequence[Path], corpus: Path, starts: NDArray[np.
             ids = []
             for line in (first, second):
                 file.seek(int(starts[line]))
-                where = f"{corpus}:{line + 1}"
-                plain = file.readline().rstrip(b"\r\n").removeprefix(b"\xef\xbb\xbf")
-                ids.append(parse_document(parse_object(plain, where), where).id)
+                ids.append(document_of_line(file.readline(), corpus, line + 1).id)
             if ids[0] == ids[1]:
                 raise DataError(
                     f'{corpus}:{second + 1}: the id "{ids[1]}" stands already on line '

@@ -1,13 +1,18 @@
-"""Reading the rows of JSON-lines data files so that every fault is named with file and line."""
+"""Rows of data files, read so that every fault is named with file, line, field and remedy."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from mempo.runtime.errors import MempoError
+
+_SHOWN_FIELDS: Final = 20
+_SHOWN_CHARACTERS: Final = 60
+_BOM: Final = b"\xef\xbb\xbf"
 
 
 class DataError(MempoError, ValueError):
@@ -23,12 +28,17 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
-                plain = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
-                yield number, plain.rstrip(b"\r\n")
+                yield number, plain_line(line, number)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
     if number == 0:
         raise DataError(f"{path}: the file is empty: give one JSON object per line")
+
+
+def plain_line(line: bytes, number: int) -> bytes:
+    """Line ``number`` of a file (from 1) without its line end, and without a byte-order mark."""
+    plain = line.removeprefix(_BOM) if number == 1 else line
+    return plain.rstrip(b"\r\n")
 
 
 def parse_object(line: bytes, place: str) -> dict[str, Any]:
@@ -66,25 +76,106 @@ def require_text(fields: Mapping[str, Any], place: str) -> None:
             ) from None
 
 
-def required_text(row: Mapping[str, Any], name: str, place: str) -> str:
-    """A field that must be there and hold a text that is not blank. Raises ``DataError``."""
-    if row.get(name) is None:
-        raise DataError(f'{place}: the field "{name}" is missing: add it')
-    value = row[name]
-    if not isinstance(value, str):
-        raise DataError(f'{place}: the field "{name}" must be a text, it is {value!r}')
-    if not value.strip():
-        raise DataError(f'{place}: the field "{name}" is blank: fill it in or remove the line')
-    return value
+@dataclass(frozen=True)
+class Row:
+    """One row of a data file, with accessors whose faults name file, line, field and what was seen.
 
+    ``place`` is the file with line or row number; ``default_id`` names a row without an id;
+    ``named`` is what the faults of later rows of the file call this one.
+    """
 
-def identifier(row: Mapping[str, Any], place: str) -> str | None:
-    """The field ``id`` as text (whole numbers count), ``None`` where there is none."""
-    value = row.get("id")
-    if value is None:
+    fields: Mapping[str, Any]
+    place: str
+    default_id: str = ""
+    named: str = field(default="", compare=False)
+
+    def fault(self, problem: str) -> DataError:
+        """The error to raise: the place, what is wrong, and the fields that the row has."""
+        names = list(self.fields)
+        shown = ", ".join(names[:_SHOWN_FIELDS]) or "none"
+        more = f" and {len(names) - _SHOWN_FIELDS} more" if len(names) > _SHOWN_FIELDS else ""
+        return DataError(f"{self.place}: {problem} (fields of this row: {shown}{more})")
+
+    def first(self, *names: str) -> str | None:
+        """The first of these fields that is there and not null."""
+        for name in names:
+            if self.fields.get(name) is not None:
+                return name
         return None
-    if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
-        raise DataError(
-            f'{place}: the field "id" must be a text or a whole number, it is {value!r}'
-        )
-    return str(value)
+
+    def text(self, *names: str) -> str:
+        """The first of these fields that is there, stripped. Raises ``DataError`` when none is, or
+        when it is no text, or blank."""
+        name = self.first(*names)
+        if name is None:
+            wanted = " or ".join(f'"{one}"' for one in names)
+            raise self.fault(f"the field {wanted} is missing")
+        value = self.fields[name]
+        if not isinstance(value, str):
+            raise self.fault(f'the field "{name}" must be a text, it is {seen(value)}')
+        if not value.strip():
+            raise self.fault(f'the field "{name}" is blank')
+        return value.strip()
+
+    def optional_text(self, *names: str) -> str:
+        """Like ``text``, but ``""`` where no field is there or the first one is blank."""
+        name = self.first(*names)
+        if name is None or self.fields[name] == "":
+            return ""
+        return self.text(name)
+
+    def identifier(self, *names: str) -> str:
+        """The first of these fields that is there (a text or a whole number), else
+        ``default_id``. Raises ``DataError``."""
+        name = self.first(*names)
+        if name is None:
+            return self.default_id
+        value = self.fields[name]
+        if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
+            raise self.fault(
+                f'the field "{name}" must be a text or a whole number, it is {seen(value)}'
+            )
+        return str(value).strip()
+
+
+class UniqueIds:
+    """The ids of the rows read so far. ``thing`` is what errors call what has one."""
+
+    def __init__(self, thing: str) -> None:
+        self._thing = thing
+        self._rows: dict[str, str] = {}
+
+    def claim(self, key: str, row: Row) -> None:
+        """Raises ``DataError`` when an earlier row has this id."""
+        if key in self._rows:
+            raise DataError(
+                f'{row.place}: the id "{key}" stands already {self._rows[key]}: give every '
+                f"{self._thing} its own"
+            )
+        self._rows[key] = row.named or f"at {row.place}"
+
+
+def line_rows(path: Path) -> Iterator[Row | DataError]:
+    """The rows of a JSON-lines file; a line that is no JSON object comes as the error that says
+    why. A row without an id is named after file and line. Raises ``DataError`` as
+    ``numbered_lines``."""
+    file, stem = str(path), path.stem
+    for number, line in numbered_lines(path):
+        place = f"{file}:{number}"
+        try:
+            fields = parse_object(line, place)
+        except DataError as error:
+            yield error
+            continue
+        yield Row(fields, place, f"{stem}-{number}", f"on line {number}")
+
+
+def seen(value: Any) -> str:
+    """A value as error messages show it: its kind, and its keys or its beginning."""
+    if isinstance(value, Mapping):
+        return f"an object with the keys {', '.join(map(str, value)) or '(none)'}"
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        return f"a list of {len(value)}" + (f" that begins with {seen(value[0])}" if value else "")
+    written = repr(value)
+    short = written if len(written) <= _SHOWN_CHARACTERS else f"{written[:_SHOWN_CHARACTERS]}…"
+    return f"{type(value).__name__} {short}" if value is not None else "null"

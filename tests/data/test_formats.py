@@ -19,10 +19,10 @@ from mempo.agent.state_machine import AgentSettings
 from mempo.agent.tools import ToolBox
 from mempo.command.cli import compose
 from mempo.config import Config, DataConfig
-from mempo.data.formats import FORMATS, Options, load_questions
+from mempo.data.formats import FORMATS, Options, QuestionSource, load_questions
 from mempo.data.formats.passages import documents
 from mempo.data.formats.reading import is_hub_name, read_rows
-from mempo.data.formats.row import Row
+from mempo.data.formats.row import QuestionRow
 from mempo.data.tasks import load_task_sets
 from mempo.engine.interface import Sampling
 from mempo.retrieval.base import Document, Passage
@@ -41,11 +41,14 @@ REAL = next(
 needs_real_files = pytest.mark.skipif(not REAL.is_dir(), reason="the real files are not here")
 
 
+USUAL = Options()
+
+
 def read(
-    name: str, file: str | Path, **options: Any
+    name: str, file: str | Path, options: Options = USUAL
 ) -> list[tuple[str, str, tuple[str, ...], str]]:
     """The tasks of a file as (id, question, golds, source)."""
-    loaded = load_questions(name, str(FIXTURES / file), **options)
+    loaded = load_questions(QuestionSource(name, str(FIXTURES / file)), options)
     assert loaded.skipped == 0
     assert all(len(task.objectives) == 1 for task in loaded.tasks)
     return [
@@ -70,6 +73,11 @@ def write_parquet(path: Path, rows: list[dict[str, Any]]) -> Path:
 # Every variant that an adapter says it reads
 
 EXPECTED: dict[tuple[Any, str], list[tuple[Any, ...]]] = {
+    ("local", "local.jsonl"): [
+        ("local-1", "Which company did Nila Orr found?", ("Amber Works",), "local"),
+        ("b2", "Who leads Velm Hall?", ("Tam Reed", "T. Reed"), "local"),
+        ("7", "In which town does the Ister begin?", ("A<|answer_split|>B",), "local"),
+    ],
     ("search_r1", "search_r1.jsonl"): [
         ("nq/train_0", "who founded Amber Works", ("Nila Orr", "N. Orr"), "nq"),
         ("nq/7", "where does the question: band play?", ("Velm Hall",), "nq"),
@@ -176,7 +184,7 @@ def test_every_format_has_a_fixture_a_page_and_a_configuration() -> None:
 
 
 def test_the_questions_of_fanoutqa_themselves() -> None:
-    assert read("fanoutqa", "fanoutqa.json", options=Options(fanoutqa="questions")) == [
+    assert read("fanoutqa", "fanoutqa.json", Options(fanoutqa="questions")) == [
         (
             "q1",
             "In which town was each founder of Amber Works born?",
@@ -188,10 +196,10 @@ def test_the_questions_of_fanoutqa_themselves() -> None:
 
 
 def test_a_text_is_not_split_without_a_separator() -> None:
-    tasks = read("search_r1", "search_r1.jsonl", options=Options(answer_separator=None))
+    tasks = read("search_r1", "search_r1.jsonl", Options(answer_separator=None))
     assert tasks[2][2] == ("Ora Quill<|answer_split|>Aurora Quill<|answer_split|>Ora Quill",)
     other = Options(answer_separator="|>")
-    assert read("search_r1", "search_r1.jsonl", options=other)[2][2] == (
+    assert read("search_r1", "search_r1.jsonl", other)[2][2] == (
         "Ora Quill<|answer_split",
         "Aurora Quill<|answer_split",
         "Ora Quill",
@@ -229,8 +237,8 @@ PASSAGES = {
 @pytest.mark.parametrize(("name", "file"), PASSAGES)
 def test_every_variant_of_passages(name: str, file: str) -> None:
     source = str(FIXTURES / file)
-    assert load_questions(name, source).passages == PASSAGES[name, file]
-    assert load_questions(name, source, with_passages=False).passages == []
+    assert load_questions(QuestionSource(name, source)).passages == PASSAGES[name, file]
+    assert load_questions(QuestionSource(name, source), with_passages=False).passages == []
 
 
 def test_a_passage_stands_once_in_the_corpus() -> None:
@@ -242,7 +250,7 @@ def test_a_passage_stands_once_in_the_corpus() -> None:
 
 
 def test_the_corpus_of_fanoutqa_has_a_document_for_every_page() -> None:
-    loaded = load_questions("fanoutqa", str(FIXTURES / "fanoutqa.json"))
+    loaded = load_questions(QuestionSource("fanoutqa", str(FIXTURES / "fanoutqa.json")))
     found = documents(loaded.passages, FORMATS["fanoutqa"].join_titles)
     url = "https://wiki.invalid/"
     assert found == [
@@ -268,6 +276,7 @@ def test_the_corpus_of_fanoutqa_has_a_document_for_every_page() -> None:
 PROMPT = [{"role": "user", "content": "Q?"}]
 TRUTH = {"ground_truth": "A"}
 BASE: dict[str, dict[str, Any]] = {
+    "local": {"id": "a", "question": "Q?", "answer": "A"},
     "search_r1": {"id": "a", "prompt": PROMPT, "reward_model": TRUTH},
     "asearcher": {"id": "a", "question": "Q?", "answer": "A"},
     "hotpotqa": {"_id": "a", "question": "Q?", "answer": "A"},
@@ -284,6 +293,12 @@ def part(**fields: Any) -> dict[str, list[dict[str, Any]]]:
 
 
 FAULTS: list[tuple[str, dict[str, Any], str]] = [
+    (
+        "local",
+        {"answer": 1873},
+        "must be a text or a list of texts, it holds 1873: put it in quotes",
+    ),
+    ("local", {"id": [1]}, '"id" must be a text or a whole number, it is a list of 1'),
     ("search_r1", {"prompt": None}, 'there is no question: neither "question" nor "prompt"'),
     (
         "search_r1",
@@ -356,31 +371,34 @@ def test_a_row_that_fits_no_variant_is_told_with_line_and_fields(
         good.update(part())
     path = write(tmp_path / "rows.jsonl", good, {**BASE[name], **change})
     with pytest.raises(DataError, match=re.escape(message)) as caught:
-        load_questions(name, str(path))
+        load_questions(QuestionSource(name, str(path)))
     assert str(caught.value).startswith(f"{path}:2")
     assert "(fields of this row: " in str(caught.value)
-    loaded = load_questions(name, str(path), skip_bad_rows=True)
+    loaded = load_questions(QuestionSource(name, str(path)), Options(skip_bad_rows=True))
     assert (len(loaded.tasks), loaded.skipped) == (1, 1)
 
 
 def test_many_fields_are_not_all_shown() -> None:
-    row = Row({f"f{number}": 0 for number in range(25)}, "file:1", "file-1")
+    row = QuestionRow({f"f{number}": 0 for number in range(25)}, "file:1", "file-1")
     assert str(row.fault("wrong")) == (
         "file:1: wrong (fields of this row: "
         + ", ".join(f"f{number}" for number in range(20))
         + " and 5 more)"
     )
-    assert "fields of this row: none" in str(Row({}, "file:1", "x").fault("wrong"))
+    assert "fields of this row: none" in str(QuestionRow({}, "file:1", "x").fault("wrong"))
 
 
 def test_an_id_stands_once(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.jsonl", BASE["asearcher"], BASE["asearcher"])
     with pytest.raises(DataError) as caught:
-        load_questions("asearcher", str(path))
+        load_questions(QuestionSource("asearcher", str(path)))
     assert str(caught.value) == (
         f'{path}:2: the id "a" stands already at {path}:1: give every question its own'
     )
-    assert load_questions("asearcher", str(path), skip_bad_rows=True).skipped == 1
+    assert (
+        load_questions(QuestionSource("asearcher", str(path)), Options(skip_bad_rows=True)).skipped
+        == 1
+    )
 
 
 def test_a_skipped_sub_question_leaves_its_siblings(tmp_path: Path) -> None:
@@ -388,15 +406,18 @@ def test_a_skipped_sub_question_leaves_its_siblings(tmp_path: Path) -> None:
     rows[0]["decomposition"][1]["answer"] = " "
     path = write(tmp_path / "rows.json", json.dumps(rows))
     with pytest.raises(DataError, match=r"rows.json:1, row 1, sub-question s2: .* is blank"):
-        load_questions("fanoutqa", str(path))
-    loaded = load_questions("fanoutqa", str(path), skip_bad_rows=True)
+        load_questions(QuestionSource("fanoutqa", str(path)))
+    loaded = load_questions(QuestionSource("fanoutqa", str(path)), Options(skip_bad_rows=True))
     assert (len(loaded.tasks), loaded.skipped, len(loaded.passages)) == (5, 1, 5)
 
 
 def test_skipped_rows_bring_no_passages(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (FIXTURES / "musique.jsonl").read_text().splitlines()]
     rows[0]["answer"] = ""
-    loaded = load_questions("musique", str(write(tmp_path / "m.jsonl", *rows)), skip_bad_rows=True)
+    loaded = load_questions(
+        QuestionSource("musique", str(write(tmp_path / "m.jsonl", *rows))),
+        Options(skip_bad_rows=True),
+    )
     assert [passage.title for passage in loaded.passages] == ["Amber Works", "Tolm"]
 
 
@@ -404,30 +425,32 @@ def test_skipped_rows_bring_no_passages(tmp_path: Path) -> None:
 def test_a_source_needs_a_usable_row(tmp_path: Path, skip: bool) -> None:
     path = write(tmp_path / "empty.jsonl")
     with pytest.raises(DataError, match="it holds no questions"):
-        load_questions("asearcher", str(path), skip_bad_rows=skip)
+        load_questions(QuestionSource("asearcher", str(path)), Options(skip_bad_rows=skip))
     write(path, {"question": "Q?"}, {"question": "R?"})
     wanted = "none of its 2 rows can be used" if skip else 'the field "answer" is missing'
     with pytest.raises(DataError, match=wanted):
-        load_questions("asearcher", str(path), skip_bad_rows=skip)
+        load_questions(QuestionSource("asearcher", str(path)), Options(skip_bad_rows=skip))
 
 
 # Reading
 
 
-def rows_of(source: Path | str, split: str = "train") -> list[Row | DataError]:
-    return list(read_rows(str(source), "data.questions", split))
+def rows_of(source: Path | str, split: str = "train") -> list[QuestionRow | DataError]:
+    return list(read_rows(QuestionSource("asearcher", str(source), split=split)))
 
 
 def fields_of(source: Path | str, split: str = "train") -> list[Any]:
-    return [row.fields if isinstance(row, Row) else str(row) for row in rows_of(source, split)]
+    return [
+        row.fields if isinstance(row, QuestionRow) else str(row) for row in rows_of(source, split)
+    ]
 
 
 def test_broken_lines_are_faults_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b'\xef\xbb\xbf{"a": "\xc3\x85\xe2\x80\xa8"}\r\n\n{"a": "\xc3("}\n[1]\n{"a": 2')
     first, blank, latin, no_object, cut = rows_of(path)
-    assert isinstance(first, Row)
-    assert first == Row({"a": "Å\u2028"}, f"{path}:1", "rows-1")
+    assert isinstance(first, QuestionRow)
+    assert first == QuestionRow({"a": "Å\u2028"}, f"{path}:1", "rows-1")
     assert str(blank) == f"{path}:2: the line is blank: remove it"
     assert str(latin).startswith(f"{path}:3: the line is not UTF-8")
     assert str(no_object).startswith(f"{path}:4: the line is no JSON object")
@@ -443,8 +466,8 @@ def test_values_stay_what_they_are(tmp_path: Path) -> None:
 def test_elements_of_a_list_have_lines(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.json", "", "[", '{"a":', "1}", ' , {"a": 2}, 3', "]")
     first, second, third = rows_of(path)
-    assert first == Row({"a": 1}, f"{path}:3, row 1", "rows-1")
-    assert second == Row({"a": 2}, f"{path}:5, row 2", "rows-2")
+    assert first == QuestionRow({"a": 1}, f"{path}:3, row 1", "rows-1")
+    assert second == QuestionRow({"a": 2}, f"{path}:5, row 2", "rows-2")
     assert str(third) == f"{path}:5, row 3: the row is no JSON object, it is int 3"
     assert rows_of(write(path, "[ ]")) == []
 
@@ -454,13 +477,13 @@ def test_half_characters_are_faults_of_their_row(tmp_path: Path) -> None:
     smile = r'{"a": "\ud83d\ude00 \u00e9"}'
     nested = r'{"a": [{"b": "x\ud83d"}]}'
     lines = rows_of(write(tmp_path / "rows.jsonl", smile, nested))
-    assert lines[0] == Row({"a": "😀 é"}, f"{tmp_path}/rows.jsonl:1", "rows-1")
+    assert lines[0] == QuestionRow({"a": "😀 é"}, f"{tmp_path}/rows.jsonl:1", "rows-1")
     assert str(lines[1]) == (
         f'{tmp_path}/rows.jsonl:2: the field "a" holds \\ud83d, half a character '
         "(a lone surrogate): write the whole character, or remove it"
     )
     listed = rows_of(write(tmp_path / "rows.json", "[", smile, ",", nested, "]"))
-    assert isinstance(listed[0], Row)
+    assert isinstance(listed[0], QuestionRow)
     assert str(listed[1]).startswith(f'{tmp_path}/rows.json:4, row 2: the field "a" holds \\ud83d')
 
 
@@ -528,8 +551,8 @@ def test_parquet_rows_are_numbered(tmp_path: Path) -> None:
     ]
     path = write_parquet(tmp_path / "train.parquet", listed)
     with pytest.raises(DataError, match=r"train.parquet, row 3: .*target\" holds no answer"):
-        load_questions("search_r1", str(path))
-    loaded = load_questions("search_r1", str(path), skip_bad_rows=True)
+        load_questions(QuestionSource("search_r1", str(path)))
+    loaded = load_questions(QuestionSource("search_r1", str(path)), Options(skip_bad_rows=True))
     assert [task.objectives[0].golds for task in loaded.tasks] == [("A", "B"), ("C",)]
     assert loaded.skipped == 1
 
@@ -568,12 +591,12 @@ def test_hub_names_go_to_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(datasets, "load_dataset_builder", builder)
     monkeypatch.setattr(datasets, "load_dataset", partial(rows_or_tsv, datasets.load_dataset))
-    found = list(read_rows("owner/set", "data.questions", "train", "distractor"))
-    assert [row.place for row in found if isinstance(row, Row)] == [f"{file}:1"] * 2
+    found = list(read_rows(QuestionSource("hotpotqa", "owner/set", subset="distractor")))
+    assert [row.place for row in found if isinstance(row, QuestionRow)] == [f"{file}:1"] * 2
     assert asked == [("owner/set", "distractor")]
     # Files of another kind come as datasets reads them.
-    (row,) = read_rows("owner/set", "data.questions", "test")
-    assert row == Row({"b": 2}, "owner/set, row 1", "set-1")
+    (row,) = read_rows(QuestionSource("hotpotqa", "owner/set", split="test"))
+    assert row == QuestionRow({"b": 2}, "owner/set, row 1", "set-1")
 
     def no_hub(*arguments: Any) -> Any:
         raise ConnectionError("no such host")
@@ -778,7 +801,7 @@ def test_an_agent_answers_the_real_questions_of_fanoutqa() -> None:
 
 @needs_real_files
 def test_the_real_parquet_file() -> None:
-    tasks = load_questions("search_r1", str(REAL / "agentic_qa_dev.parquet")).tasks
+    tasks = load_questions(QuestionSource("search_r1", str(REAL / "agentic_qa_dev.parquet"))).tasks
     sources = Counter(task.source for task in tasks)
     assert len(tasks) == 875
     assert set(sources.values()) == {125}

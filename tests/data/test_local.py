@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from mempo.data.compose import compose_objectives, row_ids
-from mempo.data.formats.local import DataError, load_local_tasks, split_heldout
-from mempo.runtime.errors import MempoError
+from mempo.data.formats import Loaded, Options, QuestionSource, load_questions
+from mempo.data.heldout import split_heldout
+from mempo.runtime.errors import ConfigError, MempoError
+from mempo.runtime.rows import DataError, line_rows
 from mempo.trajectory import Objective, Task
 
 
@@ -20,6 +22,11 @@ def write(tmp_path: Path, *lines: str | bytes) -> Path:
         b"".join((line if isinstance(line, bytes) else line.encode()) + b"\n" for line in lines)
     )
     return path
+
+
+def load(path: Path, skip_bad_rows: bool = False) -> Loaded:
+    source = QuestionSource("local", str(path), corpus="mine")
+    return load_questions(source, Options(skip_bad_rows=skip_bad_rows))
 
 
 def tasks(count: int, corpus: str = "local") -> list[Task]:
@@ -36,9 +43,9 @@ def test_rows_become_tasks(tmp_path: Path) -> None:
         json.dumps({"id": "x", "question": "Who?", "answer": ["Ann", "Anna", "Ann"], "more": 1}),
         json.dumps({"id": 7, "question": "Größe?", "answer": ["ü"]}, ensure_ascii=False),
     )
-    loaded, skipped = load_local_tasks(path, "mine")
-    assert skipped == 0
-    assert loaded == [
+    loaded = load(path)
+    assert loaded.skipped == 0
+    assert loaded.tasks == [
         Task("questions-1", (Objective("Where?", ("Tolm",)),), "local", "mine"),
         Task("x", (Objective("Who?", ("Ann", "Anna")),), "local", "mine"),
         Task("7", (Objective("Größe?", ("ü",)),), "local", "mine"),
@@ -77,11 +84,11 @@ BAD_LINES = [
 def test_a_bad_row_is_named_with_file_and_line(tmp_path: Path, line: bytes, message: str) -> None:
     path = write(tmp_path, GOOD, line, '{"question": "last", "answer": "L"}')
     with pytest.raises(DataError, match=message) as caught:
-        load_local_tasks(path)
+        load(path)
     assert str(caught.value).startswith(f"{path}:2: ")
     assert isinstance(caught.value, (ValueError, MempoError))
-    loaded, skipped = load_local_tasks(path, skip_bad_rows=True)
-    assert ([task.question for task in loaded], skipped) == (["Q?", "last"], 1)
+    loaded = load(path, skip_bad_rows=True)
+    assert ([task.question for task in loaded.tasks], loaded.skipped) == (["Q?", "last"], 1)
 
 
 def test_a_generated_id_does_not_hide_a_given_one(tmp_path: Path) -> None:
@@ -91,17 +98,19 @@ def test_a_generated_id_does_not_hide_a_given_one(tmp_path: Path) -> None:
         '{"question": "R?", "answer": "B"}',
     )
     with pytest.raises(DataError, match="stands already on line 1"):
-        load_local_tasks(path)
+        load(path)
 
 
 def test_files_without_rows(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read"):
-        load_local_tasks(tmp_path / "missing.jsonl")
+        list(line_rows(tmp_path / "missing.jsonl"))
+    with pytest.raises(ConfigError, match=r"data\.questions=.*missing.jsonl: no such file"):
+        load(tmp_path / "missing.jsonl")
     for skip in (False, True):
         with pytest.raises(DataError, match="the file is empty"):
-            load_local_tasks(write(tmp_path), skip_bad_rows=skip)
+            load(write(tmp_path), skip_bad_rows=skip)
     with pytest.raises(DataError, match="none of its 2 rows can be used"):
-        load_local_tasks(write(tmp_path, "a", "b"), skip_bad_rows=True)
+        load(write(tmp_path, "a", "b"), skip_bad_rows=True)
 
 
 def test_the_heldout_split_is_complete_stable_and_disjoint() -> None:

@@ -8,21 +8,20 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mempo.data.facts import Fact, chain_question
 from mempo.data.relations import PAGE_ORDER, RELATION, RELATIONS
 from mempo.data.world import (
     PAGE_FACT_OFFSET,
     SPLITS,
-    Fact,
     World,
     WorldError,
-    build_world_corpus,
-    chain_question,
     fact_split,
     generate_world,
 )
@@ -32,12 +31,12 @@ FINGERPRINT = """
 import hashlib, json
 from mempo.config import RetrieverConfig, SftConfig, WorldConfig
 from mempo.demonstrations.world import generate_demonstrations
-from mempo.data.world import build_world_corpus, generate_world
+from mempo.data.world import generate_world
 world = generate_world(3, 300, "train")
 tasks = [(t.id, t.question, t.gold, t.metadata) for t in world.tasks(100, 2, 1, 4, 5)]
 shown = [repr(d) for d in generate_demonstrations(
     SftConfig(worlds=2), WorldConfig(passages=100), RetrieverConfig(), 2, 20, 1)]
-text = json.dumps([build_world_corpus(world), tasks, shown])
+text = json.dumps([list(map(repr, world.documents)), tasks, shown])
 print(hashlib.sha256(text.encode()).hexdigest())
 """
 
@@ -226,7 +225,7 @@ def test_arguments_out_of_range(arguments: tuple[Any, ...], message: str) -> Non
 
 def test_the_corpus_can_be_written_and_read_again(world: World, tmp_path: Path) -> None:
     path = tmp_path / "world.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in build_world_corpus(world)))
+    path.write_text("".join(json.dumps(asdict(page)) + "\n" for page in world.documents))
     assert tuple(read_corpus(path)) == world.documents
 
 

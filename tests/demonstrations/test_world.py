@@ -14,7 +14,8 @@ import pytest
 from mempo.agent.protocol import parse_round
 from mempo.agent.tools import ToolBox
 from mempo.config import RetrieverConfig, ScoringConfig, SftConfig, WorldConfig
-from mempo.data.world import Fact, World, generate_world
+from mempo.data.facts import Fact, world_chains
+from mempo.data.world import World, generate_world
 from mempo.demonstrations.world import (
     EMPTY_MEMORY,
     MAX_ROUNDS,
@@ -25,7 +26,6 @@ from mempo.demonstrations.world import (
     generate_demonstrations,
     learn,
     next_fact,
-    task_chains,
     write_memory,
 )
 from mempo.retrieval import RankBm25Retriever
@@ -91,7 +91,7 @@ def test_the_answer_is_reached_by_following_the_chain_with_the_tools(share: floa
         assert len(rounds) > max(task.metadata["hops"])
         actions.update(p.action for p in parsed)
         seen = "\n".join(r.observation or "" for r in rounds[:-1])
-        for fact in (fact for chain in task_chains(task) for fact in chain):
+        for fact in (fact for chain in world_chains(task.metadata) for fact in chain):
             assert fact.is_told_in(seen)
     if share == 0.0:
         assert actions["access"] < actions["search"] / 10
@@ -109,7 +109,7 @@ def test_a_search_that_misses_is_followed_by_opening_the_page() -> None:
             assert answered
             if len(rounds) == 3:
                 fallbacks += 1
-                (chain,) = task_chains(task)
+                (chain,) = world_chains(task.metadata)
                 assert rounds[1].rest.endswith(f"<access> {chain[0].subject}</access>")
                 assert rounds[1].memory == f"<mem> {EMPTY_MEMORY}</mem>"
     assert fallbacks
@@ -251,7 +251,7 @@ def test_in_the_memory_context_a_lost_fact_is_looked_up_again() -> None:
         assert len(rounds) <= MAX_ROUNDS
         for before, after in pairwise(rounds):
             for fact in after.known:
-                note = write_memory(task_chains(task), [fact])[6:-6]
+                note = write_memory(world_chains(task.metadata), [fact])[6:-6]
                 assert before.observation is not None
                 assert note in before.memory or fact.is_told_in(before.observation)
         longer += len(rounds) > len(shortest)
@@ -261,7 +261,7 @@ def test_in_the_memory_context_a_lost_fact_is_looked_up_again() -> None:
 def test_a_fact_counts_only_after_the_facts_before_it() -> None:
     world = generate_world(0, 100, "sft")
     (task,) = world.tasks(1, 1, 3, 3, 0)
-    chains = task_chains(task)
+    chains = world_chains(task.metadata)
     (first, second, third) = chains[0]
     nothing: frozenset[Fact] = frozenset()
     told = [f"1. {fact.subject}: A thing, {fact.clause}." for fact in chains[0]]

@@ -9,7 +9,7 @@ import pytest
 
 from mempo.command.cli import compose
 from mempo.command.recall import main
-from mempo.data.formats import Options, load_questions
+from mempo.data.formats import Options, QuestionSource, load_questions
 from mempo.data.tasks import load_evidence
 from mempo.evaluation.recall import measure
 from mempo.retrieval import Document, RankBm25Retriever
@@ -95,9 +95,9 @@ def test_shares_count_questions_and_titles() -> None:
 def test_the_passages_that_a_row_names(
     name: str, file: str, options: Options, expected: dict[str, tuple[str, ...]]
 ) -> None:
-    loaded = load_questions(name, str(FIXTURES / file), options=options, with_evidence=True)
-    assert loaded.evidence == expected
-    assert load_questions(name, str(FIXTURES / file), options=options).evidence == {}
+    source = QuestionSource(name, str(FIXTURES / file))
+    assert load_questions(source, options, with_evidence=True).evidence == expected
+    assert load_questions(source, options).evidence == {}
 
 
 ROW: dict[str, object] = {"id": "r1", "question": "Who founded Amber Works?", "answer": "Nila Orr"}
@@ -147,9 +147,9 @@ def test_titles_of_another_shape_are_named_only_where_they_are_asked_for(
     tmp_path: Path, value: object
 ) -> None:
     file = str(write(tmp_path / "q.jsonl", {**ROW, "supporting_facts": value}))
-    assert len(load_questions("hotpotqa", file).tasks) == 1
+    assert len(load_questions(QuestionSource("hotpotqa", file)).tasks) == 1
     with pytest.raises(DataError, match=r'q.jsonl:1: the field "supporting_facts" '):
-        load_questions("hotpotqa", file, with_evidence=True)
+        load_questions(QuestionSource("hotpotqa", file), with_evidence=True)
 
 
 def test_questions_without_named_passages_are_refused(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mempo.data.world import Fact
-from mempo.records.fact_histories import FactState, fact_histories, is_held, world_chains
+from mempo.data.facts import Fact, world_chains
+from mempo.records.fact_histories import FactState, fact_histories, is_held
 from mempo.records.trajectory_lines import TrajectoryLine
 from tests.support.inspected_run import (
     METADATA,

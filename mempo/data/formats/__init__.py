@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from mempo.data.formats.loading import FORMATS, DataFormat, Loaded, load_questions
-from mempo.data.formats.row import Options
+from mempo.data.formats.row import Options, QuestionSource
 
-__all__ = ["FORMATS", "DataFormat", "Loaded", "Options", "load_questions"]
+__all__ = ["FORMATS", "DataFormat", "Loaded", "Options", "QuestionSource", "load_questions"]

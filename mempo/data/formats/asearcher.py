@@ -11,11 +11,11 @@ Read are these variants:
 
 from __future__ import annotations
 
-from mempo.data.formats.row import Options, Row
+from mempo.data.formats.row import Options, QuestionRow
 from mempo.trajectory import Task
 
 
-def task(row: Row, options: Options) -> Task:
+def task(row: QuestionRow, options: Options) -> Task:
     """The row as a task. Raises ``DataError`` that names the field and what it holds."""
     more = [] if row.fields.get("aug_answer") == "" else ["aug_answer"]
     return row.task(

@@ -26,9 +26,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from mempo.data.formats.row import Options, Row, answer_text, seen
+from mempo.data.formats.row import Options, QuestionRow, answer_text
 from mempo.retrieval.base import Passage
 from mempo.runtime.errors import ConfigError
+from mempo.runtime.rows import Row, seen
 from mempo.trajectory import Task
 
 PACKAGE: Final = "fanoutqa"
@@ -49,17 +50,18 @@ def packaged_questions() -> str:
     )
 
 
-def expand(row: Row, options: Options) -> list[Row]:
+def expand(row: QuestionRow, options: Options) -> list[QuestionRow]:
     """The rows that become tasks: the row itself, or its sub-questions that have a page."""
     if options.fanoutqa == "questions":
         return [row]
     parent = row.identifier("id")
     return [
-        Row({**one.fields, "parent": parent}, one.place, one.default_id) for one in _leaves(row)
+        QuestionRow({**one.fields, "parent": parent}, one.place, one.default_id)
+        for one in _leaves(row)
     ]
 
 
-def task(row: Row, options: Options) -> Task:
+def task(row: QuestionRow, options: Options) -> Task:
     """A row of ``expand`` as a task. Raises ``DataError`` that names the field and its content."""
     key = row.identifier("id")
     parent = row.fields.get("parent")
@@ -70,7 +72,7 @@ def task(row: Row, options: Options) -> Task:
     return row.task(f"{parent}/{key}", question, golds, "fanoutqa", {"parent": parent})
 
 
-def passages(row: Row) -> list[Passage]:
+def passages(row: QuestionRow) -> list[Passage]:
     """What the pages of this row's sub-questions say: question and answer, under the title.
 
     Sub-questions without question or answer tell nothing. Raises ``DataError`` for a shape that
@@ -79,7 +81,7 @@ def passages(row: Row) -> list[Passage]:
     found = []
     for one in _leaves(row):
         evidence = one.fields["evidence"]
-        page = Row(evidence, f"{one.place}, evidence", one.default_id)
+        page = Row(evidence, f"{one.place}, evidence")
         title, url = page.text("title"), page.optional_text("url")
         written = _written(one.fields.get("answer"))
         question = one.fields.get("question")
@@ -88,15 +90,15 @@ def passages(row: Row) -> list[Passage]:
     return found
 
 
-def evidence(row: Row) -> list[str]:
+def evidence(row: QuestionRow) -> list[str]:
     """The titles of the pages that answer a row of ``expand``: its own, or those of all its
     sub-questions."""
     if "parent" in row.fields:
-        return [Row(row.fields["evidence"], row.place, row.default_id).text("title")]
-    return [Row(one.fields["evidence"], one.place, "").text("title") for one in _leaves(row)]
+        return [Row(row.fields["evidence"], row.place).text("title")]
+    return [Row(one.fields["evidence"], one.place).text("title") for one in _leaves(row)]
 
 
-def _leaves(row: Row) -> Iterator[Row]:
+def _leaves(row: QuestionRow) -> Iterator[QuestionRow]:
     """The sub-questions with a page, depth first."""
     parts = row.fields.get("decomposition")
     if not isinstance(parts, list):
@@ -109,7 +111,7 @@ def _leaves(row: Row) -> Iterator[Row]:
         if not isinstance(part, Mapping):
             raise row.fault(f"sub-question {number} must be an object, it is {seen(part)}")
         name = part.get("id") or number
-        one = Row(part, f"{row.place}, sub-question {name}", f"{row.default_id}-{number}")
+        one = QuestionRow(part, f"{row.place}, sub-question {name}", f"{row.default_id}-{number}")
         if part.get("decomposition"):
             yield from _leaves(one)
         elif isinstance(part.get("evidence"), Mapping):
@@ -120,7 +122,7 @@ def _leaves(row: Row) -> Iterator[Row]:
             )
 
 
-def _golds(row: Row) -> tuple[str, ...]:
+def _golds(row: QuestionRow) -> tuple[str, ...]:
     value = row.fields.get("answer")
     written = _written(value)
     if written is None:

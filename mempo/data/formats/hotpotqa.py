@@ -18,12 +18,12 @@ Read are these variants:
 from __future__ import annotations
 
 from mempo.data.formats.passages import named_titles, titled_passages
-from mempo.data.formats.row import Options, Row
+from mempo.data.formats.row import Options, QuestionRow
 from mempo.retrieval.base import Passage
 from mempo.trajectory import Task
 
 
-def task(row: Row, options: Options) -> Task:
+def task(row: QuestionRow, options: Options) -> Task:
     """The row as a task. Raises ``DataError`` that names the field and what it holds."""
     usual = "2wikimultihopqa" if "evidences" in row.fields else "hotpotqa"
     return row.task(
@@ -34,12 +34,12 @@ def task(row: Row, options: Options) -> Task:
     )
 
 
-def passages(row: Row) -> list[Passage]:
+def passages(row: QuestionRow) -> list[Passage]:
     """The passages of ``context``. Raises ``DataError`` for a shape that is not read."""
     return titled_passages(row, "context", ("sentences", "content"))
 
 
-def evidence(row: Row) -> list[str]:
+def evidence(row: QuestionRow) -> list[str]:
     """The titles of ``supporting_facts``, else of ``titles``; none where there is neither. Raises
     ``DataError`` for a shape that is not read."""
     name = row.first("supporting_facts", "titles")

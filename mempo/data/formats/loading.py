@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from mempo.data.formats import asearcher, fanoutqa, hotpotqa, musique, open_qa, search_r1
+from mempo.data.formats import (
+    asearcher,
+    fanoutqa,
+    hotpotqa,
+    local,
+    musique,
+    open_qa,
+    search_r1,
+)
 from mempo.data.formats.reading import read_rows
-from mempo.data.formats.row import Options, Row
+from mempo.data.formats.row import Options, QuestionRow, QuestionSource
 from mempo.retrieval.base import Passage
-from mempo.runtime.rows import DataError
+from mempo.runtime.rows import DataError, UniqueIds
 from mempo.trajectory import Task
 
 
@@ -18,22 +27,25 @@ from mempo.trajectory import Task
 class DataFormat:
     """One format.
 
-    ``task`` makes a task of one objective of a row. ``expand`` gives the rows that stand in one
+    ``task`` makes a task of one objective of a row. ``read`` gives the rows of a source, or the
+    error that says why one cannot be parsed. ``expand`` gives the rows that stand in one
     row of the file. ``passages`` gives the passages that a row of the file carries;
     ``join_titles`` makes one document of all that have one title. ``default_source`` names the
     questions to read where ``data.questions`` is empty. ``evidence`` gives the titles of the
     passages that answer a row of ``expand``.
     """
 
-    task: Callable[[Row, Options], Task]
-    expand: Callable[[Row, Options], Iterable[Row]] | None = None
-    passages: Callable[[Row], Iterable[Passage]] | None = None
+    task: Callable[[QuestionRow, Options], Task]
+    expand: Callable[[QuestionRow, Options], Iterable[QuestionRow]] | None = None
+    passages: Callable[[QuestionRow], Iterable[Passage]] | None = None
     join_titles: bool = False
     default_source: Callable[[], str] | None = None
-    evidence: Callable[[Row], Iterable[str]] | None = None
+    evidence: Callable[[QuestionRow], Iterable[str]] | None = None
+    read: Callable[[QuestionSource], Iterable[QuestionRow | DataError]] = read_rows
 
 
 FORMATS: Final[Mapping[str, DataFormat]] = {
+    "local": DataFormat(local.task, read=local.read_lines),
     "search_r1": DataFormat(search_r1.task),
     "asearcher": DataFormat(asearcher.task),
     "hotpotqa": DataFormat(hotpotqa.task, passages=hotpotqa.passages, evidence=hotpotqa.evidence),
@@ -50,6 +62,9 @@ FORMATS: Final[Mapping[str, DataFormat]] = {
 }
 
 
+_USUAL: Final = Options()
+
+
 @dataclass
 class Loaded:
     """Tasks of one objective each, the passages that came with them, and the rows left out.
@@ -64,69 +79,54 @@ class Loaded:
 
 
 def load_questions(
-    name: str,
-    source: str,
-    *,
-    corpus: str = "default",
-    setting: str = "data.questions",
-    split: str = "train",
-    subset: str | None = None,
-    options: Options | None = None,
-    skip_bad_rows: bool = False,
+    source: QuestionSource,
+    options: Options = _USUAL,
     with_passages: bool = True,
     with_evidence: bool = False,
 ) -> Loaded:
-    """Reads ``source`` (see ``read_rows``) in the format ``name``; tasks search ``corpus``.
+    """Reads the questions of a source.
 
     Passages are read only with ``with_passages``, from rows that gave a task, and evidence only
-    with ``with_evidence``. Raises ``DataError``
-    with file and line or row number, the field, what it holds and the row's fields: a row that fits
-    no variant of the format, no question, no gold answer or a blank one, an id used twice. With
-    ``skip_bad_rows`` such rows are left out and counted (in a FanOutQA question, each sub-question
-    for itself). A source without any usable row is always an error, and ``ConfigError`` says when
-    there is no such source.
+    with ``with_evidence``. Raises ``DataError`` with file and line or row number, the field, what
+    it holds and the row's fields: a row that fits no variant of the format, no question, no gold
+    answer or a blank one, an id used twice. With ``options.skip_bad_rows`` such rows are left out
+    and counted (in a FanOutQA question, each sub-question for itself). A source without any usable
+    row is always an error, and ``ConfigError`` says when there is no such source.
     """
-    form, options = FORMATS[name], options or Options()
-    loaded, places = Loaded(), dict[str, str]()
-    for row in read_rows(source, setting, split, subset):
-        try:
+    form = FORMATS[source.format]
+    loaded, ids = Loaded(), UniqueIds("question")
+    for row in form.read(source):
+        before = len(loaded.tasks)
+        with _skipped(loaded, options):
             if isinstance(row, DataError):
                 raise row
             parts = [row] if form.expand is None else list(form.expand(row, options))
             passages = list(form.passages(row)) if form.passages and with_passages else []
-        except DataError:
-            if not skip_bad_rows:
-                raise
-            loaded.skipped += 1
-            continue
-        before = len(loaded.tasks)
-        for part in parts:
-            try:
-                task = form.task(part, options)
-                _claim(task.id, part.place, places)
-                if with_evidence and form.evidence is not None:
-                    loaded.evidence[task.id] = tuple(dict.fromkeys(form.evidence(part)))
-            except DataError:
-                if not skip_bad_rows:
-                    raise
-                loaded.skipped += 1
-                continue
-            loaded.tasks.append(replace(task, corpus=corpus))
-        if len(loaded.tasks) > before:
-            loaded.passages += passages
+            for part in parts:
+                with _skipped(loaded, options):
+                    task = form.task(part, options)
+                    ids.claim(task.id, part)
+                    if with_evidence and form.evidence is not None:
+                        loaded.evidence[task.id] = tuple(dict.fromkeys(form.evidence(part)))
+                    loaded.tasks.append(replace(task, corpus=source.corpus))
+            if len(loaded.tasks) > before:
+                loaded.passages += passages
     if not loaded.tasks:
         reason = (
             f"none of its {loaded.skipped} rows can be used: see them without data.skip_bad_rows"
             if loaded.skipped
             else "it holds no questions"
         )
-        raise DataError(f"{source}: {reason}")
+        raise DataError(f"{source.place}: {reason}")
     return loaded
 
 
-def _claim(key: str, place: str, places: dict[str, str]) -> None:
-    if key in places:
-        raise DataError(
-            f'{place}: the id "{key}" stands already at {places[key]}: give every question its own'
-        )
-    places[key] = place
+@contextmanager
+def _skipped(loaded: Loaded, options: Options) -> Iterator[None]:
+    """A ``DataError`` within the block leaves the rest of it out and is counted, or is raised."""
+    try:
+        yield
+    except DataError:
+        if not options.skip_bad_rows:
+            raise
+        loaded.skipped += 1

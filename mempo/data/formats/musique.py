@@ -13,12 +13,12 @@ Read are these variants:
 from __future__ import annotations
 
 from mempo.data.formats.passages import titled_passages
-from mempo.data.formats.row import Options, Row
+from mempo.data.formats.row import Options, QuestionRow
 from mempo.retrieval.base import Passage
 from mempo.trajectory import Task
 
 
-def task(row: Row, options: Options) -> Task:
+def task(row: QuestionRow, options: Options) -> Task:
     """The row as a task. Raises ``DataError`` that names the field and what it holds."""
     if row.fields.get("answerable") is False:
         raise row.fault(
@@ -33,6 +33,6 @@ def task(row: Row, options: Options) -> Task:
     )
 
 
-def passages(row: Row) -> list[Passage]:
+def passages(row: QuestionRow) -> list[Passage]:
     """The passages of ``paragraphs``. Raises ``DataError`` for a shape that is not read."""
     return titled_passages(row, "paragraphs", ("paragraph_text",))

@@ -17,14 +17,15 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mempo.data.formats.row import Options, Row, seen
+from mempo.data.formats.row import Options, QuestionRow
+from mempo.runtime.rows import seen
 from mempo.trajectory import Task
 
 _ANSWERS: Final = ("golden_answers", "possible_answers", "answers", "answer", "Answer")
 _UNKNOWN: Final = "<unk>"  # the value of TriviaQA's test split on the hub
 
 
-def task(row: Row, options: Options) -> Task:
+def task(row: QuestionRow, options: Options) -> Task:
     """The row as a task. Raises ``DataError`` that names the field and what it holds."""
     name = row.first(*_ANSWERS)
     if name is None:
@@ -42,7 +43,7 @@ def task(row: Row, options: Options) -> Task:
     )
 
 
-def _value_and_aliases(row: Row, name: str, value: Mapping[str, Any]) -> list[Any]:
+def _value_and_aliases(row: QuestionRow, name: str, value: Mapping[str, Any]) -> list[Any]:
     lower = {key.lower(): content for key, content in value.items()}
     first, aliases = lower.get("value"), lower.get("aliases")
     if first is None or not isinstance(aliases, (list, type(None))):
@@ -54,7 +55,7 @@ def _value_and_aliases(row: Row, name: str, value: Mapping[str, Any]) -> list[An
     return [first, *(aliases or [])]
 
 
-def _json_list(row: Row, name: str, value: str) -> list[Any]:
+def _json_list(row: QuestionRow, name: str, value: str) -> list[Any]:
     try:
         found = json.loads(value)
     except (ValueError, RecursionError):

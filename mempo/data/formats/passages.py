@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mempo.data.formats.row import Row, seen
 from mempo.retrieval.base import Document, Passage
+from mempo.runtime.rows import Row, seen
 
 
 def titled_passages(row: Row, name: str, text_fields: Sequence[str]) -> list[Passage]:

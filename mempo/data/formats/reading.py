@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from mempo.data.formats.row import Row, seen
+from mempo.data.formats.row import QuestionRow, QuestionSource
 from mempo.runtime.errors import ConfigError
-from mempo.runtime.rows import DataError, parse_object, require_text
+from mempo.runtime.rows import DataError, parse_object, plain_line, require_text, seen
 
 _JSON: Final = (".json", ".jsonl", ".ndjson")
 _PARQUET: Final = ".parquet"
@@ -26,29 +27,30 @@ _WRAPPERS: Final = ("Data", "data")
 _BOM: Final = "\ufeff"
 
 
-def read_rows(
-    source: str, setting: str, split: str = "train", subset: str | None = None
-) -> Iterator[Row | DataError]:
-    """The rows of ``source``; a row that cannot be parsed comes as the error that says why.
+def read_rows(source: QuestionSource) -> Iterator[QuestionRow | DataError]:
+    """The rows of a source; a row that cannot be parsed comes as the error that says why.
 
-    ``source`` is a ``.json``, ``.jsonl`` or ``.parquet`` file, a folder of such files (its splits
+    Its place is a ``.json``, ``.jsonl`` or ``.parquet`` file, a folder of such files (its splits
     as ``datasets`` finds them by file name or in a README; folders of ``save_to_disk`` too), or a
     hub name, ``owner/name``. JSON is one object per line, a list of objects, or an object that
-    holds that list in ``Data``. ``split`` and ``subset`` (the configuration's name) are read for
-    folders and hub names only.
+    holds that list in ``Data``.
 
-    Raises ``ConfigError`` that names ``setting`` where there is no such source or split, and
+    Raises ``ConfigError`` that names the setting where there is no such source or split, and
     ``DataError`` for a file that cannot be read at all.
     """
-    path = Path(source).expanduser()
+    path = Path(source.place).expanduser()
     if path.is_file():
         yield from _file_rows(str(path))
     elif path.is_dir() and ((path / "dataset_dict.json").exists() or _is_saved(path)):
-        yield from _saved_rows(path, setting, split)
-    elif path.is_dir() or is_hub_name(source):
-        yield from _data_set_rows(str(path) if path.is_dir() else source, setting, split, subset)
+        yield from _saved_rows(replace(source, place=str(path)))
+    elif path.is_dir():
+        yield from _data_set_rows(replace(source, place=str(path)))
+    elif is_hub_name(source.place):
+        yield from _data_set_rows(source)
     else:
-        raise ConfigError(f"{setting}={source}: no such file or folder (hub names are owner/name)")
+        raise ConfigError(
+            f"{source.setting}={source.place}: no such file or folder (hub names are owner/name)"
+        )
 
 
 def is_hub_name(source: str) -> bool:
@@ -61,48 +63,47 @@ def _is_saved(path: Path) -> bool:
     return (path / "state.json").exists()
 
 
-def _saved_rows(path: Path, setting: str, split: str) -> Iterator[Row]:
-    saved = _datasets().load_from_disk(str(path))
+def _saved_rows(source: QuestionSource) -> Iterator[QuestionRow]:
+    saved = _datasets().load_from_disk(source.place)
     if isinstance(saved, dict):
-        if split not in saved:
-            raise _no_split(setting, str(path), split, saved)
-        saved = saved[split]
-    yield from _numbered(saved, str(path))
+        if source.split not in saved:
+            raise _no_split(source, saved)
+        saved = saved[source.split]
+    yield from _numbered(saved, source.place)
 
 
-def _data_set_rows(
-    source: str, setting: str, split: str, subset: str | None
-) -> Iterator[Row | DataError]:
+def _data_set_rows(source: QuestionSource) -> Iterator[QuestionRow | DataError]:
     """A folder or a hub name: its files one by one where we read their kind, so that faults have
     lines; else the rows as ``datasets`` gives them."""
-    datasets = _datasets()
+    datasets, split = _datasets(), source.split
     try:
-        builder = datasets.load_dataset_builder(source, subset)
+        builder = datasets.load_dataset_builder(source.place, source.subset)
         files = builder.config.data_files
         if files is not None and split not in files:
-            raise _no_split(setting, source, split, files)
+            raise _no_split(source, files)
         names = [str(name) for name in files[split]] if files is not None else []
         if names and all(PurePosixPath(n).suffix.lower() in (*_JSON, _PARQUET) for n in names):
             for name in names:
                 yield from _file_rows(name)
         else:
-            yield from _numbered(datasets.load_dataset(source, subset, split=split), source)
+            rows = datasets.load_dataset(source.place, source.subset, split=split)
+            yield from _numbered(rows, source.place)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         if isinstance(error, (ConfigError, DataError)):
             raise
         raise ConfigError(
-            f"{setting}={source}: datasets cannot open it ({_one_line(error)})"
+            f"{source.setting}={source.place}: datasets cannot open it ({_one_line(error)})"
         ) from error
 
 
-def _no_split(setting: str, source: str, split: str, splits: Mapping[str, Any]) -> ConfigError:
+def _no_split(source: QuestionSource, splits: Mapping[str, Any]) -> ConfigError:
     return ConfigError(
-        f'{setting}={source}: it has no split "{split}", only {", ".join(map(str, splits))}: set '
-        "data.split or data.heldout_split"
+        f'{source.setting}={source.place}: it has no split "{source.split}", only '
+        f"{', '.join(map(str, splits))}: set data.split or data.heldout_split"
     )
 
 
-def _file_rows(file: str) -> Iterator[Row | DataError]:
+def _file_rows(file: str) -> Iterator[QuestionRow | DataError]:
     ending = PurePosixPath(file).suffix.lower()
     try:
         if ending == _PARQUET:
@@ -139,10 +140,10 @@ def _datasets() -> Any:
     return datasets
 
 
-def _numbered(rows: Any, source: str) -> Iterator[Row]:
+def _numbered(rows: Any, source: str) -> Iterator[QuestionRow]:
     stem = PurePosixPath(source).stem
     for number, fields in enumerate(rows, start=1):
-        yield Row(fields, f"{source}, row {number}", f"{stem}-{number}")
+        yield QuestionRow(fields, f"{source}, row {number}", f"{stem}-{number}")
 
 
 def _texts(file: str, sample_by: str) -> Iterator[bytes]:
@@ -154,7 +155,7 @@ def _texts(file: str, sample_by: str) -> Iterator[bytes]:
         yield row["text"].encode("latin-1")
 
 
-def _json_rows(file: str, may_be_document: bool) -> Iterator[Row | DataError]:
+def _json_rows(file: str, may_be_document: bool) -> Iterator[QuestionRow | DataError]:
     first = next((line for line in _texts(file, "line") if line.strip()), b"")
     if _begins_document(first.removeprefix(_BOM.encode()).lstrip(), may_be_document):
         (document,) = _texts(file, "document")
@@ -164,8 +165,8 @@ def _json_rows(file: str, may_be_document: bool) -> Iterator[Row | DataError]:
     for number, line in enumerate(_texts(file, "line"), start=1):
         place = f"{file}:{number}"
         try:
-            plain = line.removeprefix(_BOM.encode()) if number == 1 else line
-            yield Row(parse_object(plain, place), place, f"{stem}-{number}")
+            fields = parse_object(plain_line(line, number), place)
+            yield QuestionRow(fields, place, f"{stem}-{number}")
         except DataError as error:
             yield error
 
@@ -183,7 +184,7 @@ def _begins_document(line: bytes, may_be_document: bool) -> bool:
     return any(isinstance(row.get(name), list) for name in _WRAPPERS)
 
 
-def _document_rows(document: bytes, file: str) -> Iterator[Row | DataError]:
+def _document_rows(document: bytes, file: str) -> Iterator[QuestionRow | DataError]:
     try:
         text = document.decode("utf-8").removeprefix(_BOM)
     except UnicodeDecodeError as error:
@@ -204,7 +205,7 @@ def _document_rows(document: bytes, file: str) -> Iterator[Row | DataError]:
         yield _row(fields, f"{file}, row {number}", f"{stem}-{number}")
 
 
-def _list_rows(text: str, start: int, file: str) -> Iterator[Row | DataError]:
+def _list_rows(text: str, start: int, file: str) -> Iterator[QuestionRow | DataError]:
     """The elements of a JSON list, each with the line it begins on."""
     stem = PurePosixPath(file).stem
     position = _skip(text, start + 1)
@@ -227,13 +228,13 @@ def _list_rows(text: str, start: int, file: str) -> Iterator[Row | DataError]:
             position = _skip(text, position + 1)
 
 
-def _row(fields: Any, place: str, default_id: str) -> Row | DataError:
+def _row(fields: Any, place: str, default_id: str) -> QuestionRow | DataError:
     if isinstance(fields, dict):
         try:
             require_text(fields, place)
         except DataError as error:
             return error
-        return Row(fields, place, default_id)
+        return QuestionRow(fields, place, default_id)
     return DataError(f"{place}: the row is no JSON object, it is {seen(fields)}")
 
 

@@ -20,14 +20,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from mempo.data.formats.row import Options, Row, seen
+from mempo.data.formats.row import Options, QuestionRow
+from mempo.runtime.rows import seen
 from mempo.trajectory import Task
 
 _TAG: Final = re.compile(r"</?(think|search|answer|information|tool_call|access|mem)>")
 _MARK: Final = "Question:"
 
 
-def task(row: Row, options: Options) -> Task:
+def task(row: QuestionRow, options: Options) -> Task:
     """The row as a task. Raises ``DataError`` that names the field and what it holds."""
     source = row.optional_text("data_source")
     extra = row.fields.get("extra_info")
@@ -43,7 +44,7 @@ def task(row: Row, options: Options) -> Task:
     )
 
 
-def _question(row: Row, extra: Mapping[str, Any]) -> str:
+def _question(row: QuestionRow, extra: Mapping[str, Any]) -> str:
     if row.first("question"):
         return row.text("question")
     if isinstance(extra.get("question"), str) and extra["question"].strip():
@@ -64,7 +65,7 @@ def _question(row: Row, extra: Mapping[str, Any]) -> str:
     return text.strip()
 
 
-def _last_user_message(row: Row, prompt: Any) -> str:
+def _last_user_message(row: QuestionRow, prompt: Any) -> str:
     messages = prompt if isinstance(prompt, list) else []
     for message in reversed(messages):
         if isinstance(message, Mapping) and message.get("role") == "user":
@@ -76,7 +77,7 @@ def _last_user_message(row: Row, prompt: Any) -> str:
     )
 
 
-def _golds(row: Row) -> tuple[str, Any]:
+def _golds(row: QuestionRow) -> tuple[str, Any]:
     """The name of the field with the golds, and what it holds."""
     model = row.fields.get("reward_model")
     if isinstance(model, Mapping) and model.get("ground_truth") is not None:
