@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from mempo.engine.start_arguments import (
     device_arguments,
     shared_arguments,
 )
+from mempo.engine.sync_proof import Delivery, packed_layers, undelivered
 from mempo.runtime.errors import MempoError
 from mempo.runtime.gather import is_distributed
 
@@ -68,6 +69,7 @@ class Engine:
         self._stop_strings = list(stop_strings)
         self._requests = 0
         self._keys: dict[str, str] = {}
+        self._synced_names: frozenset[str] = frozenset()
         with host_random_states_kept():
             self._llm = _start(model, config, dtype)
         self.max_model_len = int(self._llm.model_config.max_model_len)
@@ -128,25 +130,54 @@ class Engine:
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Loads weights by Hugging Face name and forgets every cached prefix.
 
-        Raises ``EngineError`` when the prefix cache cannot be reset: old prefixes would mix with
-        new weights.
+        The first sync is proven to reach every parameter, later ones to bring the same names
+        (``sync_proof.py``). Raises ``EngineError`` that names what did not arrive, and when the
+        prefix cache cannot be reset: old prefixes would mix with new weights.
         """
         if self._keys:
             raise EngineError("weights cannot be synced while requests are running")
         if self._asleep:
             self._llm.wake_up()
             self._asleep = False
+        proven = bool(self._synced_names)
+        delivery = Delivery(weights, look=not proven)
         with host_random_states_kept():
+            zeroed = {} if proven else self._zeroed_digests()
             self._llm.collective_rpc(
                 "reload_weights",
-                kwargs={"weights_iterator": iter(weights), "is_checkpoint_format": True},
+                kwargs={"weights_iterator": iter(delivery), "is_checkpoint_format": True},
             )
             self._llm.apply_model(_repack_tied_head)
+        self._check_delivery(delivery, zeroed)
         if not self._llm.reset_prefix_cache():
             raise EngineError(
                 "the engine did not reset its prefix cache after a weight sync; sampling from it "
                 "would mix old and new weights"
             )
+
+    def _zeroed_digests(self) -> dict[str, str]:
+        self._llm.collective_rpc("reset_weights")
+        return self._digests()
+
+    def _digests(self) -> dict[str, str]:
+        """A digest of each parameter of this process's part."""
+        found: dict[str, str] = self._llm.collective_rpc("compute_weight_checksums")[0]
+        return found
+
+    def _check_delivery(self, delivery: Delivery, zeroed: Mapping[str, str]) -> None:
+        if zeroed:
+            (packed,) = self._llm.apply_model(packed_layers)
+            missing = undelivered(zeroed, self._digests(), delivery, packed)
+        else:
+            missing = sorted(self._synced_names ^ delivery.names)
+        if missing or not delivery.names:
+            raise EngineError(
+                f"a weight sync did not bring what the engine needs: {len(missing)} weights are "
+                f"missing, such as {', '.join(missing[:3]) or 'all of them'}. The engine would "
+                "sample from other weights than are trained; the model's family may not be served "
+                "(docs/models.md)"
+            )
+        self._synced_names = frozenset(delivery.names)
 
     def sleep(self) -> None:
         """Frees weights and cache on a GPU (vLLM's sleep level 2); does nothing on a CPU."""
