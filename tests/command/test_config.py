@@ -386,3 +386,9 @@ def test_learning_rate_by_step(overrides: list[str], factors: list[float]) -> No
     found = [learning_rate_factor(settings, step, 5) for step in range(5)]
     assert found == pytest.approx(factors)
     assert learning_rate_factor(settings, 50, 5) in (0.0, 1.0)
+
+
+def test_settings_need_no_torch() -> None:
+    """A wrong setting is told at once, not after the seconds that torch takes to import."""
+    program = "import sys, mempo.config; assert not {'torch', 'lightning', 'vllm'} & {*sys.modules}"
+    subprocess.run([sys.executable, "-c", program], check=True)
