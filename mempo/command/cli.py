@@ -106,6 +106,8 @@ def command_line(config_name: str) -> Iterator[None]:
     # Errors reach the handlers below as they are, not as Hydra's own print and exit code.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     for argument, following in pairwise([*sys.argv[1:], "VALUE"]):
+        if re.search(r"\d{4000}", argument):
+            end_with(f"{argument.partition('=')[0]}: a number of thousands of digits")
         name, _, value = argument.partition("=")
         if name.startswith("--") and name not in _HYDRA_OPTIONS:
             meant = f"{name.lstrip('-')}={value or following}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
+from mempo.agent.prompts import load_template
 from mempo.config import Config, require_path
 from mempo.data.formats.reading import is_hub_name
 from mempo.models.folder import check_model_folder
@@ -27,6 +28,9 @@ def check_paths(config: Config) -> None:
         check_model_folder(model.path, "model.path")
     if config.ckpt_path is not None:
         require_path(config.ckpt_path, "ckpt_path")
+    load_template(model.prompt_template)
+    if model.chat_template is not None:
+        require_path(model.chat_template, "model.chat_template")
 
 
 def check_run_folder(config: Config) -> None:

@@ -9,15 +9,19 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from mempo.config.aggregate import Config
+from mempo.config.plausible import implausible
 from mempo.runtime.errors import ConfigError
 
 
 def load_config(mapping: Mapping[str, Any]) -> Config:
     """Turns a composed, resolved mapping into ``Config``. Raises ``ConfigError``."""
     try:
-        return TypeAdapter(Config).validate_python(dict(mapping))
+        config = TypeAdapter(Config).validate_python(dict(mapping))
     except ValidationError as error:
         raise ConfigError("\n".join(_explain(detail) for detail in error.errors())) from None
+    if problems := list(implausible(mapping, config)):
+        raise ConfigError("\n".join(problems))
+    return config
 
 
 def _explain(detail: Any) -> str:

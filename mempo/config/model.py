@@ -14,15 +14,28 @@ from mempo.config.strict import STRICT
 class ArchitectureConfig:
     """Sizes of a causal language model, for building the tiny one and for the dry run."""
 
-    hidden_size: int
-    intermediate_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    vocab_size: int
-    max_position_embeddings: int = 2048
+    hidden_size: int = Field(ge=1)
+    intermediate_size: int = Field(ge=1)
+    num_hidden_layers: int = Field(ge=1)
+    num_attention_heads: int = Field(ge=1)
+    num_key_value_heads: int = Field(ge=1)
+    vocab_size: int = Field(ge=1)
+    max_position_embeddings: int = Field(default=2048, ge=1)
     tie_word_embeddings: bool = True
     attention_bias: bool = True
+
+    @model_validator(mode="after")
+    def _check(self) -> ArchitectureConfig:
+        for whole, parts in (
+            ("hidden_size", "num_attention_heads"),
+            ("num_attention_heads", "num_key_value_heads"),
+        ):
+            if getattr(self, whole) % getattr(self, parts):
+                raise ValueError(
+                    f"model.architecture.{whole}={getattr(self, whole)} must be a multiple of "
+                    f"model.architecture.{parts}={getattr(self, parts)}"
+                )
+        return self
 
 
 @dataclass(frozen=True, config=STRICT)

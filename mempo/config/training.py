@@ -24,6 +24,12 @@ class OptimizerConfig:
     micro_batch_tokens: int = Field(default=8192, ge=1)
     share_prompts: bool = True
 
+    @model_validator(mode="after")
+    def _check(self) -> OptimizerConfig:
+        if not all(0.0 <= beta < 1.0 for beta in self.betas):
+            raise ValueError(f"optimizer.betas={list(self.betas)}: both lie in [0, 1)")
+        return self
+
 
 @dataclass(frozen=True, config=STRICT)
 class SftConfig:
@@ -70,3 +76,14 @@ class TrainerConfig:
     max_epochs: int = Field(default=100, ge=1)
     checkpoint_every: int = Field(default=10, ge=1)
     keep_last: int = Field(default=2, ge=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> TrainerConfig:
+        if self.devices == "auto" or self.devices >= 1:
+            return self
+        if self.devices == -1 and self.accelerator != "cpu":
+            return self
+        raise ValueError(
+            f"trainer.devices={self.devices}: give the number of processes, at least 1, or auto "
+            "(-1 is all GPUs)"
+        )

@@ -51,7 +51,7 @@ def parse_object(line: bytes, place: str) -> dict[str, Any]:
         raise DataError(
             f"{place}: the line is not UTF-8 ({error}): save the file as UTF-8"
         ) from None
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, too
         raise DataError(
             f"{place}: the line is not JSON ({error}): give one JSON object per line"
         ) from None

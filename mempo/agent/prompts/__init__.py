@@ -29,4 +29,12 @@ def load_template(name: str) -> jinja2.Template:
         raise ConfigError(
             f"model.prompt_template={name}: the template does not contain {{{{ question }}}}"
         )
-    return jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False).from_string(text)
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)
+    try:
+        template = environment.from_string(text)
+        template.render(question="?")
+    except jinja2.TemplateError as error:
+        line = getattr(error, "lineno", None)
+        place = f"{path}, line {line}" if line else str(path)
+        raise ConfigError(f"model.prompt_template={name}: {place}: {error}") from None
+    return template

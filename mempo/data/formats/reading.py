@@ -245,6 +245,8 @@ def _decode(text: str, position: int, file: str) -> tuple[Any, int]:
         raise DataError(f"{file}:{error.lineno}: not JSON ({error.msg})") from None
     except RecursionError:
         raise DataError(f"{file}: not usable JSON: it is nested too deeply") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise DataError(f"{file}: not usable JSON ({error})") from None
 
 
 def _skip(text: str, position: int) -> int:
