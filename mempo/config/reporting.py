@@ -13,11 +13,12 @@ from mempo.config.strict import STRICT
 
 @dataclass(frozen=True, config=STRICT)
 class WandbConfig:
-    """Weights & Biases. ``mode: auto`` is online where the person is logged in, else offline."""
+    """Weights & Biases. ``mode: auto`` is online where the person is logged in, else offline.
+    ``project`` and ``name`` default to wandb's own variables of the environment."""
 
     enabled: bool = True
     mode: Literal["auto", "online", "offline", "disabled"] = "auto"
-    project: str = "mempo"
+    project: str | None = None
     name: str | None = None
     log_every_epochs: int = Field(default=1, ge=1)
 

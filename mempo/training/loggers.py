@@ -15,6 +15,9 @@ from mempo.runtime.errors import MempoError
 from mempo.runtime.processes import is_first_process
 from mempo.runtime.run_folder import WANDB_RUN_ID_FILE
 
+_PROJECT = "mempo"
+_ANSWERS_WITHIN_SECONDS = 5.0
+
 
 def build_logger(
     config: WandbConfig,
@@ -24,10 +27,11 @@ def build_logger(
 ) -> list[Logger]:
     """The loggers of a run, at most one; empty when wandb is off.
 
-    Wandb writes below ``run_dir``. ``settings`` is recorded as the run's configuration there. A
-    ``resumed`` run goes on with the wandb run that this folder began, if it did.
-    ``mode: auto`` goes by the environment's ``WANDB_MODE``, then online where the person is logged
-    in, else offline. Raises ``MempoError`` for ``mode: online`` without a login.
+    Wandb writes below ``run_dir``, or ``WANDB_DIR``. ``settings`` is recorded as the run's
+    configuration there. A ``resumed`` run goes on with the wandb run that this folder began, if it
+    did. ``mode: auto`` goes by the environment's ``WANDB_MODE`` and ``WANDB_DISABLED``, then online
+    where the person is logged in and the server answers, else offline. Raises ``MempoError`` for
+    ``mode: online`` without a login.
     """
     mode = _mode(config)
     if mode == "disabled":
@@ -36,11 +40,11 @@ def build_logger(
     run_dir.mkdir(parents=True, exist_ok=True)
     return [
         WandbLogger(
-            project=config.project,
-            name=config.name or run_dir.resolve().name,
+            project=config.project or os.environ.get("WANDB_PROJECT") or _PROJECT,
+            name=config.name or os.environ.get("WANDB_NAME") or run_dir.resolve().name,
             id=_run_id(run_dir / WANDB_RUN_ID_FILE, resumed),
             resume="allow",
-            save_dir=run_dir,
+            save_dir=os.environ.get("WANDB_DIR") or run_dir,
             mode=mode,
             config=dict(settings or {}),
         )
@@ -117,10 +121,32 @@ def _mode(config: WandbConfig) -> str:
             "logger.mode=online: you are not logged in to Weights & Biases. Run 'wandb login' or "
             "set WANDB_API_KEY, or use logger.mode=offline"
         )
+    if asked == "online" and not _answers():
+        if is_first_process():
+            print(
+                "Weights & Biases does not answer: this run is logged offline, and `wandb sync` "
+                "uploads it later",
+                flush=True,
+            )
+        return "offline"
     return asked
 
 
+def _answers() -> bool:
+    """Whether wandb's server can be reached; wandb itself would try for minutes."""
+    import httpx
+    import wandb
+
+    try:
+        httpx.get(wandb.Settings().base_url, timeout=_ANSWERS_WITHIN_SECONDS)
+    except httpx.HTTPError:
+        return False
+    return True
+
+
 def _from_environment() -> str | None:
+    if os.environ.get("WANDB_DISABLED", "").lower() in ("true", "1", "yes", "on"):
+        return "disabled"
     mode = os.environ.get("WANDB_MODE", "").lower()
     mode = {"dryrun": "offline", "run": "online"}.get(mode, mode)
     return mode if mode in ("online", "offline", "disabled") else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -39,6 +40,7 @@ from mempo.runtime.seeds import derive_seed
 from mempo.training.loggers import build_logger
 from mempo.trajectory import Trajectory
 from tests.support.handmade import make_round, make_trajectory
+from tests.support.servers import answering, free_port
 from tests.support.wandb_file import read_history, read_table
 
 
@@ -305,7 +307,7 @@ class HandmadeData(pl.LightningDataModule):
 @pytest.fixture
 def offline_wandb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nobody is logged in, whoever runs the tests."""
-    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_IDENTITY_TOKEN_FILE"):
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_IDENTITY_TOKEN_FILE", "WANDB_DISABLED"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("WANDB_SILENT", "true")
     monkeypatch.setenv("NETRC", str(tmp_path / "no_netrc"))
@@ -406,10 +408,45 @@ def test_wandb_is_offline_unless_logged_in(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(MempoError, match=r"logger\.mode=offline"):
         build_logger(WandbConfig(mode="online"), tmp_path)
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-    assert wandb_mode(WandbConfig(), tmp_path) == "online"
-    assert wandb_mode(WandbConfig(mode="offline"), tmp_path) == "offline"
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    assert wandb_mode(WandbConfig(), tmp_path) == "offline"
+    with answering(lambda *_: None) as (url, _):
+        monkeypatch.setenv("WANDB_BASE_URL", url)
+        assert wandb_mode(WandbConfig(), tmp_path) == "online"
+        assert wandb_mode(WandbConfig(mode="offline"), tmp_path) == "offline"
+        monkeypatch.setenv("WANDB_MODE", "offline")
+        assert wandb_mode(WandbConfig(), tmp_path) == "offline"
+
+
+@pytest.mark.usefixtures("offline_wandb")
+def test_a_key_without_a_network_is_logged_offline_within_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{free_port()}")
+    begun = time.monotonic()
+    for mode in ("auto", "online"):
+        assert wandb_mode(WandbConfig(mode=mode), tmp_path) == "offline"
+        assert "does not answer: this run is logged offline" in capsys.readouterr().out
+    assert time.monotonic() - begun < 20
+
+
+@pytest.mark.usefixtures("offline_wandb")
+def test_wandbs_own_variables_mean_what_they_mean_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(config: WandbConfig) -> tuple[object, object, object]:
+        (logger,) = build_logger(config, tmp_path / "run")
+        assert isinstance(logger, WandbLogger)
+        return logger._wandb_init["project"], logger._wandb_init["name"], logger.save_dir
+
+    assert made(WandbConfig()) == ("mempo", "run", str(tmp_path / "run"))
+    monkeypatch.setenv("WANDB_PROJECT", "theirs")
+    monkeypatch.setenv("WANDB_NAME", "seven")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path / "elsewhere"))
+    assert made(WandbConfig()) == ("theirs", "seven", str(tmp_path / "elsewhere"))
+    # What the configuration says wins.
+    assert made(WandbConfig(project="ours", name="six"))[:2] == ("ours", "six")
+    monkeypatch.setenv("WANDB_DISABLED", "true")
+    assert build_logger(WandbConfig(), tmp_path) == []
 
 
 @pytest.mark.usefixtures("offline_wandb")

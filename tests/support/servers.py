@@ -67,6 +67,11 @@ def answering(reply: Callable[[str, Any, int], Reply]) -> Iterator[tuple[str, Re
             with requests.lock:
                 requests.connections += 1
 
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             with requests.lock:
