@@ -94,13 +94,13 @@ def logged_in() -> bool:
 
     Raises ``MempoError`` for a key that cannot be one.
     """
-    import wandb
     from wandb.errors import AuthenticationError
     from wandb.sdk.lib.wbauth import authenticate_session
 
-    host = wandb.Settings().base_url
     try:
-        auth = authenticate_session(host=host, source="mempo", prompt=False, update_session=False)
+        auth = authenticate_session(
+            host=_host(), source="mempo", prompt=False, update_session=False
+        )
     except AuthenticationError as error:
         raise MempoError(
             f"Weights & Biases: {error}. Put the key right (WANDB_API_KEY, or 'wandb login'), or "
@@ -135,13 +135,19 @@ def _mode(config: WandbConfig) -> str:
 def _answers() -> bool:
     """Whether wandb's server can be reached; wandb itself would try for minutes."""
     import httpx
-    import wandb
 
     try:
-        httpx.get(wandb.Settings().base_url, timeout=_ANSWERS_WITHIN_SECONDS)
+        httpx.get(_host(), timeout=_ANSWERS_WITHIN_SECONDS)
     except httpx.HTTPError:
         return False
     return True
+
+
+def _host() -> str:
+    """The address of wandb's server, or of one's own."""
+    import wandb
+
+    return os.environ.get("WANDB_BASE_URL") or str(wandb.Settings().base_url)
 
 
 def _from_environment() -> str | None:
