@@ -29,7 +29,7 @@ from mempo.retrieval.base import (
 from mempo.retrieval.corpus import document_of_line
 from mempo.retrieval.index_files import IndexFileError, load_array, part_folder
 from mempo.retrieval.postings import Postings, accumulator
-from mempo.retrieval.rank_bm25 import words
+from mempo.retrieval.words import query_words
 
 
 def default_index(corpus: str | Path) -> Path:
@@ -61,7 +61,7 @@ class Bm25sRetriever:
                 _open_part(part_folder(index, number), manifest.negative)
                 for number in range(len(manifest.parts))
             ]
-        except (OSError, ValueError, EOFError) as error:
+        except (OSError, ValueError, EOFError, KeyError, TypeError) as error:
             raise IndexFileError(
                 f"{index} is damaged ({error}): remove it, and run `{command}`"
             ) from error
@@ -80,7 +80,7 @@ class Bm25sRetriever:
     def best(self, query: str, top_k: int) -> list[tuple[int, float]]:
         """Line numbers (from 0) and scores of the ``top_k`` best passages, best first."""
         weights: Counter[int] = Counter()
-        for word, count in Counter(words(query)).items():
+        for word, count in Counter(query_words(query)).items():
             for number in self._words.find(word):
                 weights[number] += count
         best: list[tuple[int, float]] = []

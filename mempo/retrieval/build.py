@@ -7,8 +7,9 @@ part by part at the end, with the formula and parameters of ``rank_bm25.BM25Okap
 have the form of the package bm25s; its own build is not used because it holds the whole corpus as
 Python lists.
 
-Everything is written to OUTPUT.building, which is renamed at the end. A build that was stopped
-goes on after its last finished part, or starts over when the corpus has changed.
+Everything is written to OUTPUT.building, which takes the place of OUTPUT at the end: an older index
+stays until then. A build that was stopped or killed goes on after its last finished part, or starts
+over when the corpus has changed; one that failed leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -18,28 +19,27 @@ import fcntl
 import json
 import shutil
 import sys
-from array import array
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from mempo.retrieval import index_files
-from mempo.retrieval.base import Document
-from mempo.retrieval.corpus import document_of_line
-from mempo.retrieval.index_files import IndexFileError, Manifest, Piece, part_folder
-from mempo.retrieval.part_files import PartWriter, read_part_state, write_scores, write_tables
-from mempo.retrieval.rank_bm25 import words
+from mempo.retrieval.corpus_reader import MEGABYTE, CorpusReader
+from mempo.retrieval.index_files import IndexFileError, Manifest
+from mempo.retrieval.index_swap import PLAN, put_in_place, recover, tidy, working_folder
+from mempo.retrieval.part_files import write_scores, write_tables
+from mempo.retrieval.words import TOKENIZER
+from mempo.runtime.errors import MempoError
 from mempo.runtime.friendly_errors import friendly_errors
 from mempo.runtime.program import command
-from mempo.runtime.progress import ProgressBar, progress_bar
+from mempo.runtime.progress import progress_bar
 from mempo.runtime.rows import DataError
 
 PART_WORDS: Final = 50_000_000
 """Words of a part: about 500,000 passages of 100 words, sorted within about 2 GB of memory."""
 
-_MEGABYTE: Final = 1_000_000
+MOST_TITLE_WEIGHT: Final = 1_000
 
 
 def build_index(
@@ -57,26 +57,54 @@ def build_index(
     another build of it is running.
     """
     corpus, output = Path(corpus), Path(output)
-    if _is_current(corpus, output, title_weight):
-        return False
-    work = output.with_name(output.name + ".building")
-    work.mkdir(parents=True, exist_ok=True)
-    with _only_build(work):
+    try:
+        recover(output)
+        if _is_current(corpus, output, title_weight):
+            tidy(output)
+            return False
         plan = _plan(corpus, title_weight, part_words)
-        if _plan_of(work) != plan:
-            _clear(work)
-            (work / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-        reader = _Reader(corpus, work, title_weight, part_words)
-        with progress_bar(
-            "reading passages (MB)", plan["bytes"] // _MEGABYTE, enabled=show_progress
-        ) as bar:
-            reader.read(bar)
-        manifest = _finish(work, plan, reader, show_progress)
-        if _plan(corpus, title_weight, part_words) != plan:
-            raise IndexFileError(f"{corpus} changed while its index was built: build it again")
-        index_files.write_manifest(work, manifest)
-        _put_in_place(work, output)
+        with _work_folder(output) as work:
+            _build(plan, corpus, work, show_progress)
+            put_in_place(work, output)
+    except OSError as error:
+        raise _unwritable(error, corpus, output) from error
+    except MemoryError:
+        raise IndexFileError(
+            f"{output}: there is not enough memory for its build: give fewer --part-words than "
+            f"{part_words:,}"
+        ) from None
     return True
+
+
+def _build(plan: dict[str, int], corpus: Path, work: Path, show_progress: bool) -> None:
+    """The whole index in ``work``, after what an earlier build of the same ``plan`` left there."""
+    title_weight, part_words = plan["title_weight"], plan["part_words"]
+    if _plan_of(work) != plan:
+        _start_over(work, plan)
+    try:
+        reader = CorpusReader(corpus, work, title_weight, part_words)
+    except (OSError, ValueError, KeyError, TypeError):  # files that a crash of the machine damaged
+        _start_over(work, plan)
+        reader = CorpusReader(corpus, work, title_weight, part_words)
+    with progress_bar(
+        "reading passages (MB)", plan["bytes"] // MEGABYTE, enabled=show_progress
+    ) as bar:
+        reader.read(bar)
+    manifest = _finish(work, plan, reader, show_progress)
+    if _plan(corpus, title_weight, part_words) != plan:
+        raise IndexFileError(f"{corpus} changed while its index was built: build it again")
+    index_files.write_manifest(work, manifest)
+
+
+def _unwritable(error: OSError, corpus: Path, output: Path) -> MempoError:
+    """The sentence for a fault of the file system. A write that found no room has no file name."""
+    cause = error.strerror or str(error)
+    if error.filename is not None and Path(error.filename) == corpus:
+        return DataError(f"{corpus}: cannot be read ({cause})")
+    return IndexFileError(
+        f"{output} cannot be written ({cause}): make room there (an index takes about as much as "
+        "its corpus), or name a folder on another disk"
+    )
 
 
 def _is_current(corpus: Path, output: Path, title_weight: int) -> bool:
@@ -96,10 +124,15 @@ def _is_current(corpus: Path, output: Path, title_weight: int) -> bool:
 def _plan(corpus: Path, title_weight: int, part_words: int) -> dict[str, int]:
     try:
         state = corpus.stat()
+        if not corpus.is_file():
+            raise DataError(f"{corpus}: it is no file: give one of JSON lines")
+        with corpus.open("rb"):
+            pass
     except OSError as error:
         raise DataError(f"{corpus}: cannot be read ({error.strerror or error})") from error
     return {
         "format": index_files.FORMAT,
+        "tokenizer": TOKENIZER,
         "bytes": state.st_size,
         "modified_ns": state.st_mtime_ns,
         "title_weight": title_weight,
@@ -110,93 +143,51 @@ def _plan(corpus: Path, title_weight: int, part_words: int) -> dict[str, int]:
 def _plan_of(work: Path) -> Any:
     """What an earlier build was about, ``None`` when there was none."""
     try:
-        return json.loads((work / "plan.json").read_text(encoding="utf-8"))
+        return json.loads((work / PLAN).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
 
 
-def _clear(work: Path) -> None:
+def _start_over(work: Path, plan: dict[str, int]) -> None:
+    """Empties ``work`` but for its lock, and notes what is built there now."""
     for entry in work.iterdir():
         if entry.is_dir():
             shutil.rmtree(entry)
         elif entry.name != "lock":
             entry.unlink()
+    (work / PLAN).write_text(json.dumps(plan), encoding="utf-8")
 
 
 @contextmanager
-def _only_build(work: Path) -> Iterator[None]:
-    """One build at a time; the lock goes with the process that holds it."""
-    with (work / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise IndexFileError(f"another build is writing to {work}: wait for it") from None
-        yield
+def _work_folder(output: Path) -> Iterator[Path]:
+    """The folder to build in, for one build at a time: the lock goes with the process that holds
+    it. A build that failed leaves nothing there, nor folders that were made for it; one that was
+    interrupted leaves its parts, to go on with."""
+    work = working_folder(output)
+    made = [folder for folder in work.parents if not folder.exists()]
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+        with (work / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                made = []
+                raise IndexFileError(f"another build is writing to {work}: wait for it") from None
+            try:
+                yield work
+            except Exception:
+                shutil.rmtree(work, ignore_errors=True)
+                raise
+    except Exception:
+        for folder in made:
+            with suppress(OSError):  # somebody put something there
+                folder.rmdir()
+        raise
 
 
-class _Reader:
-    """Reads the corpus from where an earlier build stopped, and writes parts."""
-
-    def __init__(self, corpus: Path, work: Path, title_weight: int, part_words: int) -> None:
-        self.corpus, self.work = corpus, work
-        self.title_weight, self.part_words = title_weight, part_words
-        self.vocabulary: defaultdict[str, int] = defaultdict()
-        self.vocabulary.default_factory = self.vocabulary.__len__
-        self.pieces: list[Piece] = []
-        self.parts: list[int] = []
-        while (folder := part_folder(work, len(self.parts))).is_dir():
-            state = read_part_state(folder)
-            self.pieces.append(state.piece)
-            self.parts.append(state.passages)
-            for word in state.words:
-                self.vocabulary[word]  # its default is the next number
-
-    def read(self, bar: ProgressBar) -> None:
-        """Reads on to the end of the corpus."""
-        start = self.pieces[-1].end if self.pieces else 0
-        passages, told = sum(self.parts), start // _MEGABYTE
-        bar.advance(told)
-        writer = self._writer(start)
-        with self.corpus.open("rb") as file:
-            file.seek(start)
-            position = start
-            for line in file:
-                passages += 1
-                document = document_of_line(line, self.corpus, passages)
-                writer.add(document, self._numbers(document), position)
-                position += len(line)
-                if position // _MEGABYTE > told:
-                    bar.advance(position // _MEGABYTE - told)
-                    told = position // _MEGABYTE
-                if writer.words >= self.part_words:
-                    self._write(writer, position)
-                    writer = self._writer(position)
-        if writer.passages:
-            self._write(writer, position)
-        if not self.parts:
-            raise DataError(f"{self.corpus}: the file is empty: give one JSON object per line")
-
-    def _numbers(self, document: Document) -> array[int]:
-        found = words(document.title) * self.title_weight + words(document.search_text)
-        return array("i", map(self.vocabulary.__getitem__, found))
-
-    def _writer(self, start: int) -> PartWriter:
-        return PartWriter(start, len(self.vocabulary))
-
-    def _write(self, writer: PartWriter, end: int) -> None:
-        """Writes one part under a temporary name and renames it."""
-        folder = part_folder(self.work, len(self.parts))
-        temporary = folder.with_suffix(".writing")
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
-        piece = Piece(writer.start, end, index_files.digest(self.corpus, writer.start, end))
-        writer.write(temporary, piece, list(self.vocabulary)[writer.first_word :])
-        temporary.rename(folder)
-        self.pieces.append(piece)
-        self.parts.append(writer.passages)
-
-
-def _finish(work: Path, plan: dict[str, int], reader: _Reader, show_progress: bool) -> Manifest:
+def _finish(
+    work: Path, plan: dict[str, int], reader: CorpusReader, show_progress: bool
+) -> Manifest:
     """Scores and tables, from parts that are complete."""
     write_tables(work, reader.corpus, reader.parts, list(reader.vocabulary))
     with progress_bar("scoring parts", len(reader.parts), enabled=show_progress) as bar:
@@ -211,21 +202,6 @@ def _finish(work: Path, plan: dict[str, int], reader: _Reader, show_progress: bo
         parts=tuple(reader.parts),
         negative=negative,
     )
-
-
-def _put_in_place(work: Path, output: Path) -> None:
-    """Renames the finished index, in the place of an older one, and drops what only the build
-    needed."""
-    old = output.with_name(output.name + ".old")
-    if output.exists():
-        shutil.rmtree(old, ignore_errors=True)
-        output.rename(old)
-    work.rename(output)
-    shutil.rmtree(old, ignore_errors=True)
-    for name in ("plan.json", "lock"):
-        (output / name).unlink(missing_ok=True)
-    for leftover in output.glob("part-*/build-*"):
-        leftover.unlink()
 
 
 @friendly_errors()
@@ -247,8 +223,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help=f"words sorted at a time; fewer need less memory (default {PART_WORDS:,})",
     )
     given = parser.parse_args(arguments)
-    if given.title_weight < 1 or given.part_words < 1:
-        parser.error("--title-weight and --part-words must be at least 1")
+    if not 1 <= given.title_weight <= MOST_TITLE_WEIGHT:
+        parser.error(f"--title-weight must be from 1 to {MOST_TITLE_WEIGHT}")
+    if given.part_words < 1:
+        parser.error("--part-words must be at least 1")
+    for name in ("corpus", "output"):
+        if not getattr(given, name).strip():
+            parser.error(f"{name} is empty: give a path")
     try:
         built = build_index(
             given.corpus, given.output, given.title_weight, given.part_words, show_progress=True

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +26,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from mempo.retrieval.words import TOKENIZER
 from mempo.runtime.errors import MempoError
 from mempo.runtime.program import command
 
@@ -64,6 +66,8 @@ class Manifest:
     negative: bool
     """Whether any score is below zero (corpora of a few passages)."""
     format: int = FORMAT
+    tokenizer: int = TOKENIZER
+    """How texts were split into words (``mempo.retrieval.words``)."""
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -77,18 +81,28 @@ def read_manifest(folder: Path, remedy: str) -> Manifest:
         fields: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         if fields["format"] != FORMAT:
             raise IndexFileError(f"{folder} was built by another version of this program: {remedy}")
+        if fields.get("tokenizer", 1) != TOKENIZER:
+            raise IndexFileError(
+                f"{folder} was built when texts were split into words in another way, without the "
+                f"pairs of characters of scripts that write no spaces: build it again: {remedy}"
+            )
         pieces = tuple(Piece(**piece) for piece in fields.pop("pieces"))
-        return Manifest(pieces=pieces, parts=tuple(fields.pop("parts")), **fields)
+        manifest = Manifest(pieces=pieces, parts=tuple(fields.pop("parts")), **fields)
+        numbers = (*manifest.parts, manifest.title_weight, *(piece.end for piece in pieces))
+        if not manifest.parts or not all(type(one) is int and one > 0 for one in numbers):
+            raise ValueError("its fields are no sizes of an index")
+        return manifest
     except FileNotFoundError:
         raise IndexFileError(f"{folder}: there is no index: {remedy}") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise IndexFileError(f"{folder / MANIFEST} cannot be read ({error}): {remedy}") from None
 
 
 def build_command(corpus: Path, index: Path, title_weight: int) -> str:
     """The command that builds this index."""
     weight = "" if title_weight == 1 else f" --title-weight {title_weight}"
-    return f"{command('index', 'mempo.retrieval.build')} {corpus} {index}{weight}"
+    paths = f"{shlex.quote(str(corpus))} {shlex.quote(str(index))}"
+    return f"{command('index', 'mempo.retrieval.build')} {paths}{weight}"
 
 
 def check_fits(manifest: Manifest, corpus: Path, index: Path, title_weight: int) -> None:

@@ -7,7 +7,6 @@ scores are the same numbers, bit for bit.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,13 +21,9 @@ from mempo.retrieval.base import (
     Passage,
     found_passage,
 )
+from mempo.retrieval.words import query_words, words
 
-_WORD = re.compile(r"\w+")
-
-
-def words(text: str) -> list[str]:
-    """The lower-case words of a text, as indexed and as searched."""
-    return _WORD.findall(text.lower())
+__all__ = ["RankBm25Retriever", "words"]
 
 
 class RankBm25Retriever(InMemoryRetriever):
@@ -54,7 +49,7 @@ class RankBm25Retriever(InMemoryRetriever):
     def scores(self, query: str) -> NDArray[np.float64]:
         """The BM25 score of every document, in corpus order."""
         scores = np.zeros(len(self.documents))
-        for word in words(query):
+        for word in query_words(query):
             if word in self._postings:
                 indices, gains = self._postings[word]
                 scores[indices] += gains
@@ -62,7 +57,8 @@ class RankBm25Retriever(InMemoryRetriever):
 
     def search(self, query: str, top_k: int) -> list[Passage]:
         """The ``top_k`` best passages that share at least one word with the query."""
-        matches = [self._postings[word][0] for word in set(words(query)) if word in self._postings]
+        asked = set(query_words(query))
+        matches = [self._postings[word][0] for word in asked if word in self._postings]
         if not matches:
             return []
         candidates = np.unique(np.concatenate(matches))

@@ -122,7 +122,7 @@ def test_a_folder_of_ones_own_comes_before_the_packaged_configuration(
     shutil.copy(ROOT / "conf" / "optimizer" / "tiny.yaml", mine / "optimizer" / "ours.yaml")
     (mine / "logger").mkdir()
     packaged = (ROOT / "conf" / "logger" / "none.yaml").read_text()
-    (mine / "logger" / "none.yaml").write_text(packaged.replace("project: mempo", "project: ours"))
+    (mine / "logger" / "none.yaml").write_text(packaged.replace("project: null", "project: ours"))
     chosen = ["experiment=ours", "optimizer=ours", "logger=none"]
     for option in (["--config-dir", "mine"], [f"--config-dir={mine}"]):
         printed = run(

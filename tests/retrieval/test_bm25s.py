@@ -366,7 +366,7 @@ def test_a_faulty_line_is_named_and_the_build_starts_over_with_the_repaired_corp
     write_corpus(corpus, [*rows[:50], {"id": "p50"}, *rows[51:]])
     with pytest.raises(DataError, match=r"c\.jsonl:51: give the field"):
         build_index(corpus, index, part_words=500)
-    assert len(list((tmp_path / "i.building").glob("part-*"))) == 3  # of 15 passages each
+    assert [path.name for path in tmp_path.iterdir()] == ["c.jsonl"]
     write_corpus(corpus, rows)
     build_index(corpus, index, part_words=500)
     build_index(corpus, tmp_path / "fresh", part_words=500)

@@ -1,0 +1,92 @@
+"""The pass over the corpus that writes an index's parts, from where an earlier build stopped."""
+
+from __future__ import annotations
+
+import shutil
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from mempo.retrieval import index_files
+from mempo.retrieval.base import Document
+from mempo.retrieval.corpus import document_of_line
+from mempo.retrieval.index_files import Piece, part_folder
+from mempo.retrieval.part_files import PartWriter, read_part_state
+from mempo.retrieval.words import words
+from mempo.runtime.progress import ProgressBar
+from mempo.runtime.rows import DataError
+
+MEGABYTE: Final = 1_000_000
+"""Bytes between two moves of the progress bar."""
+
+
+class CorpusReader:
+    """Reads the corpus from where an earlier build stopped, and writes parts."""
+
+    def __init__(self, corpus: Path, work: Path, title_weight: int, part_words: int) -> None:
+        self.corpus, self.work = corpus, work
+        self.title_weight, self.part_words = title_weight, part_words
+        self.vocabulary: defaultdict[str, int] = defaultdict()
+        self.vocabulary.default_factory = self.vocabulary.__len__
+        self.pieces: list[Piece] = []
+        self.parts: list[int] = []
+        while (folder := part_folder(work, len(self.parts))).is_dir():
+            state = read_part_state(folder)
+            self.pieces.append(state.piece)
+            self.parts.append(state.passages)
+            for word in state.words:
+                self.vocabulary[word]  # its default is the next number
+
+    def read(self, bar: ProgressBar) -> None:
+        """Reads on to the end of the corpus."""
+        start = self.pieces[-1].end if self.pieces else 0
+        passages, told = sum(self.parts), start // MEGABYTE
+        bar.advance(told)
+        writer = self._writer(start)
+        with self.corpus.open("rb") as file:
+            file.seek(start)
+            position = start
+            for line in file:
+                passages += 1
+                if not line.strip():
+                    self._only_blank_lines_follow(file, passages)
+                    break
+                document = document_of_line(line, self.corpus, passages)
+                writer.add(document, self._numbers(document), position)
+                position += len(line)
+                if position // MEGABYTE > told:
+                    bar.advance(position // MEGABYTE - told)
+                    told = position // MEGABYTE
+                if writer.words >= self.part_words:
+                    self._write(writer, position)
+                    writer = self._writer(position)
+        if writer.passages:
+            self._write(writer, position)
+        if not self.parts:
+            raise DataError(f"{self.corpus}: the file is empty: give one JSON object per line")
+
+    def _only_blank_lines_follow(self, file: Iterable[bytes], number: int) -> None:
+        """Raises ``DataError`` for a blank line ``number`` that others follow."""
+        if any(line.strip() for line in file):
+            raise DataError(f"{self.corpus}:{number}: the line is blank: remove it")
+
+    def _numbers(self, document: Document) -> array[int]:
+        found = words(document.title) * self.title_weight + words(document.search_text)
+        return array("i", map(self.vocabulary.__getitem__, found))
+
+    def _writer(self, start: int) -> PartWriter:
+        return PartWriter(start, len(self.vocabulary))
+
+    def _write(self, writer: PartWriter, end: int) -> None:
+        """Writes one part under a temporary name and renames it."""
+        folder = part_folder(self.work, len(self.parts))
+        temporary = folder.with_suffix(".writing")
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        piece = Piece(writer.start, end, index_files.digest(self.corpus, writer.start, end))
+        writer.write(temporary, piece, list(self.vocabulary)[writer.first_word :])
+        temporary.rename(folder)
+        self.pieces.append(piece)
+        self.parts.append(writer.passages)
