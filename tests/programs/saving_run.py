@@ -7,6 +7,7 @@ Run by test_sharded.py under torchrun as ``saving_run.py START_FOLDER OUTPUT_FOL
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,8 @@ def main(start: str, output: str) -> None:
                 save_policy(model, weights, folder / "model", NoTokenizer())
                 torch.save(logits, folder / "logits.pt")
             dist.barrier()
-    dist.destroy_process_group()
+    # Threads of gloo may abort a process that takes its groups down while another still does.
+    os._exit(0)
 
 
 if __name__ == "__main__":
