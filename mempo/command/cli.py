@@ -26,7 +26,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from mempo.config import Config, load_config
 from mempo.runtime.errors import ConfigError
-from mempo.runtime.friendly_errors import end_with
+from mempo.runtime.friendly_errors import end_with, readable_output, remember_folder
 from mempo.runtime.program import remember_start, started_as
 
 _PACKAGED = Path(__file__).resolve().parents[1] / "conf"
@@ -103,6 +103,7 @@ def command_line(config_name: str) -> Iterator[None]:
     lets ``run_dir=`` choose Hydra's own folder too, so that a run has one folder.
     """
     remember_start(started_as())
+    readable_output()
     # Errors reach the handlers below as they are, not as Hydra's own print and exit code.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     for argument, following in pairwise([*sys.argv[1:], "VALUE"]):
@@ -113,7 +114,9 @@ def command_line(config_name: str) -> Iterator[None]:
             meant = f"{name.lstrip('-')}={value or following}"
             end_with(f"{argument}: settings are written without dashes, as {meant}")
     _put_in_front(_own_folder(sys.argv[1:]))
-    sys.argv += [f"hydra.run.dir={argument[8:]}" for argument in _run_dirs(sys.argv[1:])]
+    for argument in _run_dirs(sys.argv[1:]):
+        remember_folder(Path(argument[8:].strip("'\"")))
+        sys.argv.append(f"hydra.run.dir={argument[8:]}")
     try:
         yield
     except HydraException as error:

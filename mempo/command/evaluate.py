@@ -7,7 +7,9 @@ from omegaconf import DictConfig
 
 from mempo.command.cli import CONF_DIR, command_line, to_config
 from mempo.command.preflight import check_engine
+from mempo.command.run_record import with_claimed_folder, write_record
 from mempo.runtime.friendly_errors import friendly_errors
+from mempo.runtime.program import hydra_value
 from mempo.runtime.stopping import told_when_stopped
 
 
@@ -17,14 +19,15 @@ def evaluate_program(cfg: DictConfig) -> None:
     """Evaluates ``evaluation.model_path`` or ``evaluation.models`` on the held-out tasks."""
     config = to_config(cfg)
     check_engine()
+    config = with_claimed_folder(config)
     from mempo.runtime.library_warnings import quiet_libraries
 
     quiet_libraries()
     from mempo.evaluation.standalone import evaluate_models
 
-    go_on = f"It goes on with the same command and run_dir={config.run_dir}"
+    go_on = f"It goes on with the same command and run_dir={hydra_value(config.run_dir)}"
     with told_when_stopped(lambda: go_on):
-        evaluate_models(config)
+        evaluate_models(config, accepted=lambda: write_record(cfg, config))
     print(f"written to {config.run_dir}", flush=True)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import hydra
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from mempo.command.cli import CONF_DIR, command_line, to_config
 from mempo.command.preflight import (
@@ -12,6 +14,8 @@ from mempo.command.preflight import (
     check_paths,
     check_run_folder,
 )
+from mempo.command.resume_check import check_resume
+from mempo.command.run_record import with_claimed_folder, write_record
 from mempo.runtime.friendly_errors import friendly_errors, remove_unused_run_folder
 from mempo.runtime.processes import is_first_process
 from mempo.runtime.stopping import how_to_go_on, told_when_stopped
@@ -35,6 +39,8 @@ def train_program(cfg: DictConfig) -> None:
     check_run_folder(config)
     check_engine()
     check_accelerator(config)
+    check_resume(config, cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True)))
+    config = with_claimed_folder(config)
     from mempo.runtime.library_warnings import quiet_libraries
 
     quiet_libraries()
@@ -42,7 +48,7 @@ def train_program(cfg: DictConfig) -> None:
     from mempo.training.run import train
 
     with told_when_stopped(lambda: how_to_go_on(config.run_dir)):
-        train(config, configured_callbacks(config))
+        train(config, configured_callbacks(config), accepted=lambda: write_record(cfg, config))
     if is_first_process():
         print(f"written to {config.run_dir}", flush=True)
 

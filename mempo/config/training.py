@@ -19,6 +19,7 @@ class OptimizerConfig:
     betas: tuple[float, float] = (0.9, 0.999)
     warmup_epochs: int = Field(default=0, ge=0)
     decay: Literal["none", "linear"] = "none"
+    decay_epochs: int | None = Field(default=None, ge=1)
     max_grad_norm: float = Field(default=1.0, gt=0.0)
     updates_per_epoch: int = Field(default=1, ge=1)
     micro_batch_tokens: int = Field(default=8192, ge=1)

@@ -68,12 +68,16 @@ def start_engine(model: EvaluatedModel, config: Config) -> ModelEngine:
     )
 
 
-def evaluate_models(config: Config, start: StartEngine = start_engine) -> dict[str, Any]:
+def evaluate_models(
+    config: Config,
+    start: StartEngine = start_engine,
+    accepted: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
     """Evaluates every model in every context mode, and writes what stands in docs/evaluation.md.
 
     Returns what ``evaluation.json`` holds: an entry per model and context mode, named
     ``<model>/<context>``. What is wrong with models, settings, tasks or the run folder is told
-    before the first engine starts.
+    before the first engine starts; ``accepted`` is called when all of it is right.
     """
     models = evaluated_models(config)
     load_template(config.model.prompt_template)
@@ -84,6 +88,7 @@ def evaluate_models(config: Config, start: StartEngine = start_engine) -> dict[s
     settings = evaluation_settings_record(config, {one.name: one.path for one in models}, tasks)
     with claimed(Path(config.run_dir)):
         folder = EvaluationFolder(Path(config.run_dir), settings)
+        accepted()
         _roll_out_missing(config, models, tasks, sets.retrievers, folder, start)
         return _report(config, models, tasks, folder)
 

@@ -24,6 +24,11 @@ def checkpoint_path(run_dir: str | Path, epoch: int) -> Path:
     return checkpoint_folder(run_dir) / f"epoch-{epoch + 1:05d}.ckpt"
 
 
+def finished_epochs(checkpoint: Path) -> int:
+    """How many epochs a run had finished when it wrote this checkpoint, by its name."""
+    return int(checkpoint.name.removeprefix("epoch-").partition(".")[0])
+
+
 def complete_checkpoints(run_dir: str | Path) -> list[Path]:
     """A run's complete checkpoints, the oldest first. Sharded ones are folders."""
     found = checkpoint_folder(run_dir).glob("epoch-*.ckpt")

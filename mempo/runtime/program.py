@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Final
 
 _VARIABLE: Final = "MEMPO_PROGRAM"
 """Kept in the environment, where the help text of ``conf/*.yaml`` reads it."""
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_./+%@-]+", re.ASCII)
 
 _COMMANDS: Final = ("mempo ", "python -m mempo ")
 """How ``mempo SUBCOMMAND`` can begin."""
@@ -32,6 +35,16 @@ def started_by_process() -> str:
 def remember_start(program: str) -> None:
     """``started_as`` returns ``program`` from now on, in processes started from here too."""
     os.environ[_VARIABLE] = program
+
+
+def hydra_value(value: str) -> str:
+    """``value`` as Hydra reads it on the command line: quoted unless it is plain, such as a path
+    with a space, ``=``, ``,``, ``#``, a quote, or letters beyond ASCII."""
+    if _PLAIN.fullmatch(value):
+        return value
+    escaped = re.sub(r"(\\*)'", r"\1\1\\'", value)  # backslashes count before a quote only
+    trailing = len(escaped) - len(escaped.rstrip("\\"))
+    return f"'{escaped}{chr(92) * trailing}'"
 
 
 def command(subcommand: str, module: str) -> str:

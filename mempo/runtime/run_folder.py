@@ -12,6 +12,7 @@ METRICS_FILE: Final = "metrics.jsonl"
 TRAJECTORIES_FILE: Final = "trajectories.jsonl"
 EVALUATION_FILE: Final = "evaluation.json"
 CONFIG_FILE: Final = ".hydra/config.yaml"
+OVERRIDES_FILE: Final = ".hydra/overrides.yaml"
 
 # Only train.py's.
 MODEL_FOLDER: Final = "model"

@@ -14,7 +14,7 @@ from hydra.core.hydra_config import HydraConfig
 
 from mempo.runtime.checkpoint_files import last_checkpoint
 from mempo.runtime.processes import is_first_process
-from mempo.runtime.program import started_as
+from mempo.runtime.program import hydra_value, started_as
 
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
@@ -53,7 +53,9 @@ def how_to_go_on(run_dir: str) -> str:
     overrides = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
     dropped = ("run_dir", "resume", "ckpt_path")
     kept = [one for one in overrides if one.partition("=")[0] not in dropped]
-    command = shlex.join([*shlex.split(started_as()), *kept, f"run_dir={run_dir}", "resume=auto"])
+    command = shlex.join(
+        [*shlex.split(started_as()), *kept, f"run_dir={hydra_value(run_dir)}", "resume=auto"]
+    )
     if checkpoint is None:
         return f"No epoch has ended yet; start again with\n  {command}"
     return f"Finished epochs are in {run_dir}; go on from {checkpoint.name} with\n  {command}"

@@ -92,6 +92,15 @@ class MemPOModule(L.LightningModule, TrainedPolicy, SampledPolicy):
                 dtype = self.config.model.dtype
                 shard_and_fill(model, mesh, dtype, self.start_folder, self.device)
 
+    def on_train_start(self) -> None:
+        # A checkpoint holds the learning rate that its own schedule gave. Where the schedule is the
+        # same, this is that value.
+        for one in self.trainer.lr_scheduler_configs:
+            schedule: Any = one.scheduler
+            factor = self._learning_rate_factor(schedule.last_epoch)
+            for group, base in zip(schedule.optimizer.param_groups, schedule.base_lrs, strict=True):
+                group["lr"] = base * factor
+
     def on_train_epoch_start(self) -> None:
         # Models that transformers loads are in eval mode, which turns gradient checkpointing off.
         self.model.train()
@@ -148,11 +157,14 @@ class MemPOModule(L.LightningModule, TrainedPolicy, SampledPolicy):
         )
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer,
-            lambda step: learning_rate_factor(
-                settings, step, self.config.trainer.max_epochs * settings.updates_per_epoch
-            ),
+            self._learning_rate_factor,
         )
         return {"optimizer": optimizer, "lr_scheduler": schedule}
+
+    def _learning_rate_factor(self, step: int) -> float:
+        settings = self.config.optimizer
+        epochs = settings.decay_epochs or self.config.trainer.max_epochs
+        return learning_rate_factor(settings, step, epochs * settings.updates_per_epoch)
 
     def transfer_batch_to_device(
         self, batch: Batch, device: torch.device, dataloader_idx: int

@@ -42,10 +42,13 @@ class StageCallbacks:
     supervised: Sequence[Callback] = ()
 
 
-def train(config: Config, callbacks: StageCallbacks) -> dict[str, float]:
+def train(
+    config: Config, callbacks: StageCallbacks, accepted: Callable[[], None] = lambda: None
+) -> dict[str, float]:
     """Runs the stages that the configuration asks for; returns the last epoch's metrics.
 
-    What the run leaves stands in ``config.run_dir``.
+    What the run leaves stands in ``config.run_dir``. ``accepted`` is called once settings and data
+    have passed every check, before anything is computed.
     """
     adopt_mpi_launcher()
     end_with_parent()
@@ -59,6 +62,7 @@ def train(config: Config, callbacks: StageCallbacks) -> dict[str, float]:
             f"model={config.model.name} learns its language from the generated world and can read "
             f"nothing else: for data={config.data.format} take another model"
         )
+    accepted()
     if config.sft.enabled:
         start = supervised_start(config, callbacks.supervised)
     else:

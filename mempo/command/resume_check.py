@@ -1,0 +1,130 @@
+"""What may change when a run goes on (``resume=auto``): what changes no figure. The rest is
+refused, or two runs would stand in one file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from mempo.config import Config
+from mempo.runtime.checkpoint_files import complete_checkpoints, finished_epochs
+from mempo.runtime.errors import ConfigError
+from mempo.runtime.run_folder import CONFIG_FILE
+
+MAY_CHANGE: Final = (
+    "run_dir",
+    "cache_dir",
+    "ckpt_path",
+    "resume",
+    "dry_run",
+    "callbacks",
+    "logger",
+    "evaluation",
+    "trainer.accelerator",
+    "trainer.devices",
+    "trainer.num_nodes",
+    "trainer.max_epochs",
+    "trainer.checkpoint_every",
+    "trainer.keep_last",
+    "engine.cpu_kv_cache_gib",
+    "engine.gpu_memory_utilization",
+    "engine.max_num_seqs",
+    "engine.sleep",
+    "model.attention",
+    "model.gradient_checkpointing",
+    "optimizer.decay_epochs",
+    "optimizer.micro_batch_tokens",
+    "optimizer.share_prompts",
+    "retriever.backoff_s",
+    "retriever.connect_timeout_s",
+    "retriever.max_tool_error_rate",
+    "retriever.read_timeout_s",
+    "retriever.ready_timeout_s",
+    "retriever.retries",
+    "retriever.timeout_s",
+    "retriever.url",
+    "retriever.workers",
+    "scoring.batch_tokens",
+    "scoring.method",
+)
+"""Settings, or whole sections, that a resumed run may have otherwise (docs/running.md)."""
+
+_SHOWN: Final = 3
+
+
+def check_resume(config: Config, tree: Mapping[str, Any]) -> None:
+    """Raises ``ConfigError`` that names what differs from the run in ``config.run_dir``, or what
+    would be done with a schedule that is over. ``tree`` is the whole configuration, resolved."""
+    if config.resume is None:
+        return
+    before = _record(Path(config.run_dir) / CONFIG_FILE)
+    different = [
+        f"{name} is {_shown(new)} and was {_shown(old)}"
+        for name, old, new in _differences(before, tree)
+        if not _may_change(name)
+    ]
+    if different:
+        more = f" (and {len(different) - _SHOWN} more)" if len(different) > _SHOWN else ""
+        raise ConfigError(
+            f"run_dir={config.run_dir} holds another run: {'; '.join(different[:_SHOWN])}{more}. "
+            "Go on with the settings that it had (its .hydra/overrides.yaml), or begin a new run "
+            "in another folder, from its weights with ckpt_path="
+        )
+    _check_schedule(config, before)
+
+
+def _check_schedule(config: Config, before: Mapping[str, Any]) -> None:
+    checkpoints = complete_checkpoints(config.run_dir)
+    finished = finished_epochs(checkpoints[-1]) if checkpoints else 0
+    epochs = config.trainer.max_epochs
+    if finished > epochs:
+        raise ConfigError(
+            f"trainer.max_epochs={epochs}, but the run in {config.run_dir} has finished "
+            f"{finished} epochs: raise it"
+        )
+    decays_until = config.optimizer.decay_epochs or epochs
+    planned = before.get("trainer", {}).get("max_epochs", epochs)
+    planned = before.get("optimizer", {}).get("decay_epochs") or planned
+    stretched = config.optimizer.decay_epochs is not None
+    if config.optimizer.decay != "none" and decays_until != planned and not stretched:
+        raise ConfigError(
+            f"trainer.max_epochs={epochs}: this run's learning rate falls to 0 over {planned} "
+            f"epochs. Keep that with optimizer.decay_epochs={planned} (what is beyond trains at 0), "
+            f"or stretch it over all epochs with optimizer.decay_epochs={epochs}"
+        )
+
+
+def _record(path: Path) -> Mapping[str, Any]:
+    """The run's own configuration; nothing where it has none."""
+    if not path.is_file():
+        return {}
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{path}: cannot be read ({reason}): repair or remove it") from None
+    return found if isinstance(found, dict) else {}
+
+
+def _differences(
+    before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, Any, Any]]:
+    """Settings that both have with different values. One that only one side has is of another
+    version of this program."""
+    for name in before.keys() & now.keys():
+        old, new = before[name], now[name]
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            yield from _differences(old, new, f"{prefix}{name}.")
+        elif old != new and "${" not in str(old):
+            yield f"{prefix}{name}", old, new
+
+
+def _may_change(name: str) -> bool:
+    return any(name == free or name.startswith(f"{free}.") for free in MAY_CHANGE)
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else str(value)

@@ -1,0 +1,64 @@
+"""What a run records of its settings, once every check has passed: until then nothing in its folder
+changes, since the inspector, the plots and a resume believe what stands there."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from mempo.config import Config
+from mempo.runtime.processes import is_first_process
+from mempo.runtime.run_folder import CONFIG_FILE, OVERRIDES_FILE
+
+_CLAIMED = "MEMPO_RUN_DIR"
+"""The folder that the first process claimed, for the processes that it starts."""
+
+
+def with_claimed_folder(config: Config) -> Config:
+    """``config`` with a ``run_dir`` that no other run has: of two that begin in the same second and
+    name no folder, the second gets another name. A folder that is named is taken as it is."""
+    if not HydraConfig.initialized() or _names_folder(HydraConfig.get().overrides.task):
+        return config
+    if is_first_process():
+        os.environ[_CLAIMED] = str(_claim(Path(config.run_dir)))
+    return dataclasses.replace(config, run_dir=os.environ.get(_CLAIMED, config.run_dir))
+
+
+def write_record(tree: DictConfig, config: Config) -> None:
+    """Writes the whole configuration and what was changed on the command line into the run's
+    folder, on the first process. ``config.run_dir`` stands for what ``tree`` says of it."""
+    if not is_first_process():
+        return
+    folder = Path(config.run_dir)
+    whole = OmegaConf.to_container(tree, resolve=True)
+    assert isinstance(whole, dict)
+    whole["run_dir"] = config.run_dir
+    overrides = list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else []
+    for name, value in ((CONFIG_FILE, whole), (OVERRIDES_FILE, overrides)):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_name(path.name + ".tmp")
+        unfinished.write_text(OmegaConf.to_yaml(OmegaConf.create(value)), encoding="utf-8")
+        unfinished.replace(path)
+
+
+def _names_folder(overrides: list[str]) -> bool:
+    return any(one.startswith("run_dir=") for one in overrides)
+
+
+def _claim(folder: Path) -> Path:
+    """``folder``, or the first of ``folder-2``, ``folder-3`` … whose record's place is free."""
+    number = 1
+    while True:
+        claimed = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        claimed.mkdir(parents=True, exist_ok=True)
+        try:
+            (claimed / CONFIG_FILE).parent.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return claimed
