@@ -10,6 +10,7 @@ import lightning.pytorch as pl
 from mempo.config import Config
 from mempo.evaluation.evaluate import evaluate, flat_entry
 from mempo.evaluation.tables import print_table, wide_console
+from mempo.runtime.checkpoint_files import is_newer_than_checkpoints
 from mempo.runtime.progress import progress_bar
 from mempo.runtime.run_files import write_json
 from mempo.runtime.run_folder import EVALUATION_FILE
@@ -29,14 +30,22 @@ class HeldOutEvaluationCallback(pl.Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Leaves the evaluation to the moment before the first rollout: a sharded model gets a
         checkpoint's weights after this hook."""
-        resumed = self.path.exists() and trainer.ckpt_path is not None
-        if not resumed:
-            rollout_source(trainer).before_collecting.append(
-                lambda: self._evaluate("before", trainer)
-            )
+        source = rollout_source(trainer)
+        done = self._results() if trainer.ckpt_path is not None else {}
+        if "before" not in done:
+            source.before_collecting.append(lambda: self._evaluate("before", trainer))
+        if "after" not in done or not is_newer_than_checkpoints(self.path, self.path.parent):
+            source.when_finished.append(lambda: self._evaluate("after", trainer))
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._evaluate("after", trainer)
+
+    def _results(self) -> dict[str, object]:
+        """What the run has evaluated already."""
+        if not self.path.exists():
+            return {}
+        found: dict[str, object] = json.loads(self.path.read_text(encoding="utf-8"))
+        return found
 
     def _evaluate(self, stage: str, trainer: pl.Trainer) -> None:
         source, config = rollout_source(trainer), self.config.evaluation
@@ -58,7 +67,7 @@ class HeldOutEvaluationCallback(pl.Callback):
             )
         if not trainer.is_global_zero:
             return
-        results = json.loads(self.path.read_text()) if self.path.exists() else {}
+        results = self._results()
         results[stage] = flat_entry(entries)
         write_json(self.path, results)
         print_table({stage: entries}, wide_console())

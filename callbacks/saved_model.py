@@ -7,6 +7,7 @@ from pathlib import Path
 import lightning.pytorch as pl
 
 from mempo.models.saving import save_policy, whole_weights
+from mempo.runtime.checkpoint_files import is_newer_than_checkpoints
 from mempo.runtime.run_folder import MODEL_FOLDER
 from mempo.training.interface import rollout_source, trained_policy
 
@@ -19,6 +20,13 @@ class SavedModelCallback(pl.Callback):
 
     def __init__(self, run_dir: str | Path) -> None:
         self.folder = Path(run_dir) / MODEL_FOLDER
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """A run that was stopped behind its last epoch still owes its model."""
+        if not is_newer_than_checkpoints(self.folder / "config.json", self.folder.parent):
+            rollout_source(trainer).when_finished.append(
+                lambda: self.on_train_end(trainer, pl_module)
+            )
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Gathers the weights (every rank takes part) and writes them on rank 0."""

@@ -92,7 +92,7 @@ def _check_schedule(config: Config, before: Mapping[str, Any]) -> None:
     if config.optimizer.decay != "none" and decays_until != planned and not stretched:
         raise ConfigError(
             f"trainer.max_epochs={epochs}: this run's learning rate falls to 0 over {planned} "
-            f"epochs. Keep that with optimizer.decay_epochs={planned} (what is beyond trains at 0), "
+            f"epochs. Keep that with optimizer.decay_epochs={planned} (beyond it trains at 0), "
             f"or stretch it over all epochs with optimizer.decay_epochs={epochs}"
         )
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ from peft import PeftModel
 from torch import Tensor
 
 from mempo.models.lora import named_adapters, named_weights
+from mempo.runtime.checkpoint_files import UNFINISHED
 from mempo.runtime.run_folder import ADAPTER_FOLDER
 
 
@@ -33,11 +37,27 @@ def whole_weights(model: Any, keep: bool) -> WholeWeights:
 
 
 def save_policy(model: Any, weights: WholeWeights, folder: Path, tokenizer: Any) -> None:
-    """Writes what ``whole_weights`` gave; adapters also by themselves, in ``adapter/``."""
+    """Writes what ``whole_weights`` gave; adapters also by themselves, in ``adapter/``.
+
+    Each folder gets its name when it is whole: a kill leaves the old one, or none.
+    """
     base = model
     if isinstance(model, PeftModel):
         # peft would read the parameters themselves, which may be shards.
-        model.save_pretrained(str(folder.parent / ADAPTER_FOLDER), state_dict=weights.adapters)
+        with _replaced(folder.parent / ADAPTER_FOLDER) as unfinished:
+            model.save_pretrained(str(unfinished), state_dict=weights.adapters)
         base = model.get_base_model()
-    base.save_pretrained(folder, state_dict=weights.merged)
-    tokenizer.save_pretrained(folder)
+    with _replaced(folder) as unfinished:
+        base.save_pretrained(unfinished, state_dict=weights.merged)
+        tokenizer.save_pretrained(unfinished)
+
+
+@contextmanager
+def _replaced(folder: Path) -> Iterator[Path]:
+    """A folder to write into, which takes the place of ``folder`` at the end of the block."""
+    unfinished = folder.with_name(folder.name + UNFINISHED)
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    yield unfinished
+    shutil.rmtree(folder, ignore_errors=True)
+    unfinished.rename(folder)

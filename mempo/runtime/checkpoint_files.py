@@ -40,6 +40,15 @@ def last_checkpoint(run_dir: str | Path) -> Path | None:
     return next(reversed(complete_checkpoints(run_dir)), None)
 
 
+def is_newer_than_checkpoints(path: Path, run_dir: str | Path) -> bool:
+    """Whether a file is there and was written after the run's last checkpoint, as everything is
+    that a finished run leaves."""
+    last = last_checkpoint(run_dir)
+    if not path.is_file():
+        return False
+    return last is None or path.stat().st_mtime >= last.stat().st_mtime
+
+
 def keep_newest(run_dir: str | Path, count: int) -> None:
     """Points ``last.ckpt`` to the newest complete checkpoint, and removes all but the newest
     ``count`` and what a kill left of others."""

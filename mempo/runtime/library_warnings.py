@@ -28,6 +28,8 @@ def quiet_libraries() -> None:
     logging.getLogger(lightning.pytorch.__name__).setLevel(logging.ERROR)
     logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", message=r".*does not have many workers.*")
+    # A finished run that goes on has no batches left, only what it still owes.
+    warnings.filterwarnings("ignore", message=r".*Total length of .* across ranks is zero.*")
     # Lightning calls a deprecated function of torch's tree utilities.
     warnings.filterwarnings("ignore", message=r".*LeafSpec.*")
     # Models come in eval mode; the modules switch them to training themselves.

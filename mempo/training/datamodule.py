@@ -129,6 +129,7 @@ class RolloutDataModule(L.LightningDataModule, RolloutSource):
         self._engine: Engine | None = None
         self.engine_group = EngineGroup()
         self.before_collecting: list[Callable[[], None]] = []
+        self.when_finished: list[Callable[[], None]] = []
         self._ahead: BackgroundWork[list[Trajectory]] | None = None
         self._updates = _NO_UPDATES
 
@@ -161,6 +162,8 @@ class RolloutDataModule(L.LightningDataModule, RolloutSource):
         epoch = max(self._trainer.current_epoch, self._next_epoch)
         if epoch == self._trainer.max_epochs:  # a finished run, resumed
             self._updates = _NO_UPDATES
+            while self.when_finished:
+                self.when_finished.pop(0)()
         elif self._collected_epoch != epoch:
             self.phases.clear()
             self._collect(epoch)

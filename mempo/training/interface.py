@@ -37,12 +37,15 @@ class EpochSource(Protocol):
 class RolloutSource(EpochSource, Protocol):
     """What samples: tasks, the conversation with the policy's tokenizer, and the agent loop over
     this process's engine, one of ``engine_group.count``. What is put into ``before_collecting`` is
-    done once, when the weights are there and nothing has been sampled yet."""
+    done once, when the weights are there and nothing has been sampled yet; what is put into
+    ``when_finished``, where a run goes on that has no epochs left: Lightning calls no
+    ``on_train_end`` then, and what it still owes would stay undone."""
 
     tasks: TaskSets
     conversation: Conversation
     engine_group: EngineGroup
     before_collecting: list[Callable[[], None]]
+    when_finished: list[Callable[[], None]]
 
     @property
     def rollout(self) -> Rollout: ...

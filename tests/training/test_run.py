@@ -4,6 +4,7 @@ method)."""
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -97,6 +98,27 @@ def test_the_trained_model_opens_with_transformers(run: tuple[Path, str]) -> Non
     )
     for name, value in model.named_parameters():
         assert torch.equal(checkpoint["state_dict"][f"model.{name}"], value)
+
+
+def test_a_run_that_was_stopped_behind_its_last_epoch_does_what_it_owes(
+    run: tuple[Path, str], cache: Path, tmp_path: Path
+) -> None:
+    """Model and last evaluation are gone, as after a kill while they were made."""
+    whole, folder = run[0], tmp_path / "run"
+    shutil.copytree(whole, folder, symlinks=True)
+    shutil.rmtree(folder / "model")
+    results = json.loads((folder / "evaluation.json").read_text())
+    del results["after"]
+    (folder / "evaluation.json").write_text(json.dumps(results))
+    run_program(
+        *("train.py", "experiment=debug", "logger=wandb", f"run_dir={folder}", "resume=auto"),
+        f"cache_dir={cache}",
+    )
+    assert (folder / "evaluation.json").read_text() == (whole / "evaluation.json").read_text()
+    assert read_lines(folder / "metrics.jsonl") == read_lines(whole / "metrics.jsonl")
+    saved, again = (load_file(at / "model" / "model.safetensors") for at in (whole, folder))
+    assert saved.keys() == again.keys()
+    assert all(torch.equal(value, again[name]) for name, value in saved.items())
 
 
 def test_the_callback_of_the_docs_ends_a_run_that_is_started_anywhere(
