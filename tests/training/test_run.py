@@ -307,6 +307,7 @@ def test_a_stopped_run_says_how_to_go_on_and_does(
             "train.py",
             *arguments,
             f"trainer.max_epochs={len(finished) + 1}",
+            "optimizer.decay_epochs=500",  # the schedule stays
             f"run_dir={tmp_path}",
             "resume=auto",
         )
