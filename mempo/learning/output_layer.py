@@ -25,7 +25,7 @@ def output_layer_as(model: Any, function: Callable[[Logits, Tensor], Tensor]) ->
     ``logits`` gives the model's logits of hidden states in float32. What the model does to them
     after its output layer is done in ``logits``, and not to what ``function`` returns.
     """
-    whole = model.get_base_model() if isinstance(model, PeftModel) else model
+    whole: Any = model.get_base_model() if isinstance(model, PeftModel) else model
     head = whole.get_output_embeddings()
     own, replaced = head.forward, "forward" in vars(head)
     with _logits_left_alone(whole) as change:

@@ -88,6 +88,9 @@ class Family:
     begin: str | None = None
 
 
+_LEFT_OUT = object()
+
+
 def _sizes(name: str, **changes: Any) -> Callable[..., Any]:
     common: dict[str, Any] = {
         "hidden_size": 64,
@@ -97,7 +100,7 @@ def _sizes(name: str, **changes: Any) -> Callable[..., Any]:
         "num_key_value_heads": 1,
         "max_position_embeddings": _CONTEXT,
     }
-    chosen = {key: value for key, value in (common | changes).items() if value is not None}
+    chosen = {key: value for key, value in (common | changes).items() if value is not _LEFT_OUT}
 
     def build(**ids: Any) -> Any:
         return getattr(transformers, name)(**chosen, **ids)
@@ -105,14 +108,28 @@ def _sizes(name: str, **changes: Any) -> Callable[..., Any]:
     return build
 
 
+def _falcon(alibi: bool) -> Callable[..., Any]:
+    return _sizes(
+        "FalconConfig",
+        intermediate_size=_LEFT_OUT,
+        num_key_value_heads=_LEFT_OUT,
+        new_decoder_architecture=False,
+        multi_query=True,
+        parallel_attn=not alibi,
+        bias=alibi,
+        alibi=alibi,
+    )
+
+
+_MOE: dict[str, Any] = {"num_experts_per_tok": 2, "sliding_window": None}
 _IM = ("<|im_start|>", "<|im_end|>")
 _GPT2_SIZES: dict[str, Any] = {
-    "hidden_size": None,
-    "intermediate_size": None,
-    "num_hidden_layers": None,
-    "num_attention_heads": None,
-    "num_key_value_heads": None,
-    "max_position_embeddings": None,
+    "hidden_size": _LEFT_OUT,
+    "intermediate_size": _LEFT_OUT,
+    "num_hidden_layers": _LEFT_OUT,
+    "num_attention_heads": _LEFT_OUT,
+    "num_key_value_heads": _LEFT_OUT,
+    "max_position_embeddings": _LEFT_OUT,
     "n_embd": 64,
     "n_layer": 2,
     "n_head": 2,
@@ -132,7 +149,14 @@ FAMILIES: dict[str, Family] = {
         _sizes("Qwen3Config", head_dim=32, tie_word_embeddings=False), template_text("qwen3"), _IM
     ),
     "gemma2": Family(
-        _sizes("Gemma2Config", head_dim=32, query_pre_attn_scalar=32, sliding_window=16),
+        _sizes(
+            "Gemma2Config",
+            head_dim=32,
+            query_pre_attn_scalar=32,
+            sliding_window=16,
+            attn_logit_softcapping=1.0,  # where it shows: scores of random weights are small
+            final_logit_softcapping=2.0,
+        ),
         _GEMMA,
         ("<bos>", "<start_of_turn>", "<end_of_turn>"),
         "<bos>",
@@ -195,7 +219,7 @@ FAMILIES: dict[str, Family] = {
         ("<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"),
     ),
     "cohere2": Family(
-        _sizes("Cohere2Config", sliding_window=16, logit_scale=0.25),
+        _sizes("Cohere2Config", sliding_window=768, logit_scale=0.25),
         _COHERE,
         (
             "<BOS_TOKEN>",
@@ -207,22 +231,21 @@ FAMILIES: dict[str, Family] = {
         ),
         "<BOS_TOKEN>",
     ),
-    "gpt_neox": Family(_sizes("GPTNeoXConfig", num_key_value_heads=None), _CHATML, _IM),
+    "gpt_neox": Family(_sizes("GPTNeoXConfig", num_key_value_heads=_LEFT_OUT), _CHATML, _IM),
     "gpt2": Family(_sizes("GPT2Config", **_GPT2_SIZES), _CHATML, _IM),
-    "falcon": Family(
-        _sizes(
-            "FalconConfig",
-            intermediate_size=None,
-            num_key_value_heads=None,
-            new_decoder_architecture=False,
-            multi_query=True,
-            parallel_attn=True,
-            bias=False,
-            alibi=False,
-        ),
-        _CHATML,
+    "qwen3_moe": Family(
+        _sizes("Qwen3MoeConfig", head_dim=32, num_experts=4, moe_intermediate_size=48, **_MOE),
+        template_text("qwen3"),
         _IM,
     ),
+    "mixtral": Family(
+        _sizes("MixtralConfig", head_dim=32, num_local_experts=4, **_MOE),
+        _MISTRAL,
+        ("<s>", "[INST]", "[/INST]", "</s>"),
+        "<s>",
+    ),
+    "falcon": Family(_falcon(alibi=False), _CHATML, _IM),
+    "falcon_alibi": Family(_falcon(alibi=True), _CHATML, _IM),
 }
 
 
