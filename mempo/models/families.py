@@ -56,6 +56,12 @@ def _expert_reasons(found: Mapping[str, Any], config: Config) -> Iterator[str]:
             "cannot read shard by shard: take trainer=ddp or a model without experts"
         )
 
+    if config.model.lora is not None and has_experts(found):
+        yield (
+            "adapters on its experts would reach neither the engine nor the saved model: take "
+            "lora=none or a model without experts"
+        )
+
 
 def has_experts(found: Mapping[str, Any]) -> bool:
     """Whether layers choose among several feed-forward parts."""

@@ -1,4 +1,4 @@
-"""A model's configuration from its folder or the hub; a hub that does not answer is told at once."""
+"""A model's configuration from its folder or the hub; told at once where the hub is silent."""
 
 from __future__ import annotations
 
