@@ -69,8 +69,8 @@ def _read(config: Config, path: str) -> ModelSizes:
 
 
 def _count(model: Any) -> ParameterCount:
-    """Where layers differ (experts in some of them) ``layer`` is their mean, and what is neither
-    embedding, layer nor head counts with the final norm."""
+    """Where layers differ ``layer`` is their mean, and what is neither embedding, layer nor head
+    (embeddings of positions) counts with the final norm."""
     from mempo.models.sharded import decoder_layers
 
     layers = [_parameters(layer) for layer in decoder_layers(model)]

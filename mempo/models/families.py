@@ -41,31 +41,16 @@ def _reasons(found: Mapping[str, Any], config: Config) -> Iterator[str]:
         yield (
             "its weights are quantized and cannot be trained: take the model's unquantized weights"
         )
-    yield from _expert_reasons(found, config)
+    if any((found.get(name) or 0) > 1 for name in _EXPERTS):
+        yield (
+            "its layers choose among experts, and vLLM's experts do not take new weights as other "
+            "layers do: the engine would go on with wrong ones; choose a model without experts"
+        )
     yield from _attention_reasons(found, config)
 
 
 def _is_causal(architecture: str) -> bool:
     return architecture.endswith(("ForCausalLM", "LMHeadModel"))
-
-
-def _expert_reasons(found: Mapping[str, Any], config: Config) -> Iterator[str]:
-    if config.trainer.strategy == "fsdp2" and has_experts(found):
-        yield (
-            "its experts are stored one by one and trained in one piece, which trainer=fsdp2 "
-            "cannot read shard by shard: take trainer=ddp or a model without experts"
-        )
-
-    if config.model.lora is not None and has_experts(found):
-        yield (
-            "adapters on its experts would reach neither the engine nor the saved model: take "
-            "lora=none or a model without experts"
-        )
-
-
-def has_experts(found: Mapping[str, Any]) -> bool:
-    """Whether layers choose among several feed-forward parts."""
-    return any((found.get(name) or 0) > 1 for name in _EXPERTS)
 
 
 def _attention_reasons(found: Mapping[str, Any], config: Config) -> Iterator[str]:

@@ -39,8 +39,9 @@ GEMMA = {"architectures": ["Gemma2ForCausalLM"], "attn_logit_softcapping": 50.0}
 @pytest.mark.parametrize(
     ("configuration", "overrides", "words"),
     [
-        (QWEN, ["trainer=fsdp2"], r"Qwen3MoeForCausalLM.*experts.*trainer=fsdp2"),
-        (QWEN, ["lora=default"], r"Qwen3MoeForCausalLM.*adapters.*lora=none"),
+        (QWEN, [], r"Qwen3MoeForCausalLM.*choose a model without experts"),
+        ({"architectures": ["MixtralForCausalLM"], "num_local_experts": 8}, [], "experts"),
+        ({"architectures": ["DeepseekV3ForCausalLM"], "n_routed_experts": 256}, [], "experts"),
         (COHERE, [], r"Cohere2ForCausalLM.*engine\.max_model_len=4096"),
         (COHERE, ["engine.max_model_len=4097"], r"one token more"),
         (GEMMA, ["model.attention=sdpa"], r"Gemma2ForCausalLM.*model\.attention=auto"),
@@ -68,7 +69,6 @@ def test_what_cannot_be_trained_is_refused_by_name(
 @pytest.mark.parametrize(
     ("configuration", "overrides"),
     [
-        (QWEN, []),
         ({"architectures": ["Qwen2ForCausalLM"], "num_experts": 0}, ["trainer=fsdp2"]),
         (COHERE, ["engine.max_model_len=4096"]),
         (GEMMA, []),

@@ -234,12 +234,12 @@ FAMILIES: dict[str, Family] = {
     "gpt_neox": Family(_sizes("GPTNeoXConfig", num_key_value_heads=_LEFT_OUT), _CHATML, _IM),
     "gpt2": Family(_sizes("GPT2Config", **_GPT2_SIZES), _CHATML, _IM),
     "qwen3_moe": Family(
-        _sizes("Qwen3MoeConfig", head_dim=32, num_experts=4, moe_intermediate_size=48, **_MOE),
+        _sizes("Qwen3MoeConfig", head_dim=32, num_experts=4, moe_intermediate_size=64, **_MOE),
         template_text("qwen3"),
         _IM,
     ),
     "mixtral": Family(
-        _sizes("MixtralConfig", head_dim=32, num_local_experts=4, **_MOE),
+        _sizes("MixtralConfig", head_dim=32, intermediate_size=128, num_local_experts=4, **_MOE),
         _MISTRAL,
         ("<s>", "[INST]", "[/INST]", "</s>"),
         "<s>",
