@@ -223,7 +223,7 @@ print(int(wanted.sum()), after - before)
     assert kibibytes < 1.5 * 2**20
 
 
-_SIZES = {
+_SIZES: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 16,
     "intermediate_size": 24,

@@ -74,6 +74,7 @@ SETTINGS = (
 def test_the_whole_road(family: str, tmp_path: Path) -> None:
     """Two epochs of rollout, sync, scoring and update; then the saved model in transformers and in
     a new engine, and new weights into that."""
+    from callbacks.build import run_callbacks
     from mempo.data.tasks import load_task_sets
     from mempo.engine.vllm_engine import Engine
     from mempo.training.run import reinforce
@@ -82,7 +83,7 @@ def test_the_whole_road(family: str, tmp_path: Path) -> None:
     start = write_family(family, folder)
     limit = LARGEST_DIFFERENCE.get(family, 1e-4)
     config = compose("train", [*SETTINGS, f"model.path={folder}", f"run_dir={run}"])
-    reinforce(config, str(folder), load_task_sets(config))
+    reinforce(config, str(folder), load_task_sets(config), run_callbacks(config))
 
     lines = read_lines(run / "metrics.jsonl")
     assert len(lines) == 2
