@@ -1,4 +1,4 @@
-"""What cannot be trained, or cannot be reached, is told before anything is loaded."""
+"""What cannot be trained, or cannot be reached, is told before it is loaded (around the method)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy is saved whatever its folder brought along."""
+"""A policy is saved whatever its folder brought along (specification section 10)."""
 
 from __future__ import annotations
 
