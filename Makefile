@@ -23,7 +23,7 @@ INSTALLED := $(VENV)/.installed-$(ENGINE)
 INSTALLED_DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install clean-install train evaluate test test-long coverage break-formulas list-tests bench locks lint format typecheck clean
+.PHONY: help install clean-install train evaluate test test-long families coverage break-formulas list-tests bench locks lint format typecheck clean
 
 help:  ## list what there is
 	@echo "make TARGET [ARGS=\"...\"] [PYTHON=python3.12] [GPU=1]"
@@ -82,6 +82,9 @@ test: lint  ## lint, type check and run every test; make test ARGS="-k plan"
 
 test-long: $(INSTALLED_DEV)  ## the property tests with 100,000 examples each (about an hour)
 	@MEMPO_HYPOTHESIS_EXAMPLES=100000 $(BIN)/python -m pytest -k property --timeout 7200 $(ARGS)
+
+families: $(INSTALLED_DEV)  ## every family of docs/models.md through the whole road (about ten minutes)
+	@MEMPO_FAMILIES=all $(BIN)/python -m pytest -q tests/models/test_families.py $(ARGS)
 
 coverage: $(INSTALLED_DEV)  ## run every test and print the coverage by module
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(WORKERS) --cov --cov-report=term $(ARGS)

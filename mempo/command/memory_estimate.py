@@ -1,8 +1,9 @@
 """Parameters and memory of a configuration, from arithmetic alone (no torch).
 
-Layers are Llama- or Qwen2-like. What is trained is held in float32, with its gradients and the two
-moments of AdamW; what is frozen in ``model.dtype``. Passes in bfloat16 keep a copy of the trained
-weights in it, and ``fsdp2`` one of the layer at hand. The engine holds a second copy of the model.
+Layers are Llama- or Qwen2-like where a model's own were not counted (``model_sizes.py``). What is
+trained is held in float32, with its gradients and the two moments of AdamW; what is frozen in
+``model.dtype``. Passes in bfloat16 keep a copy of the trained weights in it, and ``fsdp2`` one of
+the layer at hand. The engine holds a second copy of the model.
 """
 
 from __future__ import annotations
@@ -108,16 +109,27 @@ def adapter_parameters(architecture: ArchitectureConfig, rank: int) -> int:
 
 
 def estimate_memory(
-    config: Config, architecture: ArchitectureConfig, world_size: int
+    config: Config,
+    architecture: ArchitectureConfig,
+    world_size: int,
+    parameters: ParameterCount | None = None,
+    adapters: int | None = None,
 ) -> MemoryPerDevice:
     """Memory of one device. ``fsdp2`` divides weights, gradients and optimizer states by the
-    number of devices; every other strategy keeps them whole on each."""
-    parameters = count_parameters(architecture)
+    number of devices; every other strategy keeps them whole on each.
+
+    ``parameters`` and ``adapters`` are the model's own numbers where they were counted; else they
+    are worked out for a Llama- or Qwen2-like model.
+    """
+    parameters = parameters or count_parameters(architecture)
     size = _BYTES[config.model.dtype]
     shards = world_size if config.trainer.strategy == "fsdp2" else 1
     held = -(-parameters.total // shards)
     lora = config.model.lora
-    trained = held if lora is None else -(-adapter_parameters(architecture, lora.rank) // shards)
+    trained = held
+    if lora is not None:
+        adapters = adapters or adapter_parameters(architecture, lora.rank)
+        trained = -(-adapters // shards)
     largest = max(parameters.layer, parameters.embedding)
     engine_weights, engine_cache = _engine_memory(config, parameters)
     return MemoryPerDevice(

@@ -1,6 +1,7 @@
 """The dry run: sizes, tokens and memory of a configuration, from arithmetic alone.
 
-Nothing is loaded and torch is not imported. The numbers are estimates to plan with: what a
+No weights are loaded, and torch is imported only where the sizes stand in the model's own
+``config.json``. The numbers are estimates to plan with: what a
 framework caches and fragments is not in them, which is why a plan fits only up to ``USABLE`` of a
 card's memory.
 """
@@ -18,9 +19,9 @@ from mempo.command.memory_estimate import (
     GIB,
     MemoryPerDevice,
     ParameterCount,
-    count_parameters,
     estimate_memory,
 )
+from mempo.command.model_sizes import model_sizes
 from mempo.config import Config
 from mempo.runtime.errors import ConfigError
 
@@ -72,23 +73,20 @@ def planned_world_size(config: Config, gpus: int) -> tuple[int, bool]:
 def make_plan(config: Config, world_size: int, devices_assumed: bool = False) -> Plan:
     """Works out sizes, tokens and memory for ``world_size`` devices.
 
-    Raises ``ConfigError`` when ``model.architecture`` is not given, since only it tells the sizes.
+    Raises ``ConfigError`` when the model's sizes cannot be told (``model_sizes``).
     """
-    architecture = config.model.architecture
-    if architecture is None:
-        raise ConfigError(
-            "model.architecture is null, and a dry run reads the sizes from it: choose a model of "
-            "conf/model/ that has them, or give model.architecture (see conf/model/tiny.yaml)"
-        )
     if world_size < 1:
         raise ConfigError(f"trainer.devices: {world_size} devices cannot train; give at least 1")
+    sizes = model_sizes(config)
     rollout = config.rollout
     trajectories = rollout.tasks_per_epoch * rollout.group_size
     scored_rounds = trajectories * (rollout.max_rounds - 1) if config.scoring.enabled else 0
-    memory = estimate_memory(config, architecture, world_size)
+    memory = estimate_memory(
+        config, sizes.architecture, world_size, sizes.parameters, sizes.adapters
+    )
     return Plan(
         model=config.model.name,
-        parameters=count_parameters(architecture),
+        parameters=sizes.parameters,
         strategy=config.trainer.strategy,
         devices=world_size,
         devices_assumed=devices_assumed,

@@ -8,6 +8,7 @@ from pathlib import Path
 from mempo.agent.prompts import load_template
 from mempo.config import Config, require_path
 from mempo.data.formats.reading import is_hub_name
+from mempo.models.families import check_family
 from mempo.models.folder import check_model_folder
 from mempo.runtime.errors import ConfigError
 from mempo.runtime.run_folder import METRICS_FILE
@@ -26,6 +27,7 @@ def check_paths(config: Config) -> None:
             require_path(path, setting)
     if model.source == "pretrained" and model.path is not None:
         check_model_folder(model.path, "model.path")
+        check_family(model.path, config)
     if config.ckpt_path is not None:
         require_path(config.ckpt_path, "ckpt_path")
     load_template(model.prompt_template)

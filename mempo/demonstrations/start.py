@@ -12,6 +12,7 @@ from pathlib import Path
 from mempo.agent.prompts import load_template
 from mempo.config import Config, ModelConfig
 from mempo.demonstrations.world import generate_demonstrations
+from mempo.models.families import check_family
 from mempo.models.folder import check_model_folder
 from mempo.models.smollm2 import load_packaged_smollm2
 from mempo.models.tiny import build_tiny_model, train_tokenizer
@@ -30,6 +31,7 @@ def start_folder(config: Config) -> str:
     if model.source == "pretrained":
         assert model.path is not None
         check_model_folder(model.path, "model.path")
+        check_family(model.path, config)
         return model.path
     if model.source == "smollm2_package":
         return str(cached_folder(config.cache_dir, "smollm2", {}, _write_smollm2))

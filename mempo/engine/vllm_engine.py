@@ -29,6 +29,7 @@ from mempo.engine.start_arguments import (
     shared_arguments,
 )
 from mempo.engine.sync_proof import Delivery, packed_layers, undelivered
+from mempo.engine.transformers_backend import give_classes_back
 from mempo.runtime.errors import MempoError
 from mempo.runtime.gather import is_distributed
 
@@ -72,6 +73,7 @@ class Engine:
         self._synced_names: frozenset[str] = frozenset()
         with host_random_states_kept():
             self._llm = _start(model, config, dtype)
+            self._llm.apply_model(give_classes_back)
         self.max_model_len = int(self._llm.model_config.max_model_len)
 
     # Requests
@@ -217,10 +219,12 @@ def _repack_tied_head(model: Any) -> None:
     layers that it loads; a tied output layer is loaded as the embedding, so its packed copy would
     keep the old weights.
     """
-    head, embedding = getattr(model, "lm_head", None), getattr(model.model, "embed_tokens", None)
-    if head is None or embedding is None or not hasattr(head, "cpu_linear"):
+    head: Any = getattr(model, "lm_head", None)
+    if not hasattr(head, "cpu_linear"):
         return
-    if head.weight is embedding.weight:
+    # Where the embedding stands differs by family: what is tied has the same parameter.
+    modules = (module for module in model.modules() if module is not head)
+    if any(getattr(module, "weight", None) is head.weight for module in modules):
         head.quant_method.process_weights_after_loading(head)
 
 

@@ -8,8 +8,7 @@ that sharded and wrapped modules work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from mempo.learning.output_layer import Logits, output_layer_as
 from mempo.learning.shared_prefix import attention_behind_prefix, prefix_cache
 
 CHUNK_ELEMENTS = 2**25
@@ -140,17 +140,28 @@ def statistics_at(
     The entropy is 0 when not asked for.
     """
 
-    def statistics(head: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
-        states = hidden[targets.rows, targets.positions]
-        return _in_chunks(head, states, targets.ids, temperature, entropy)
+    computed: list[Tensor] = []
 
-    with _output_layer_as(model, statistics):
+    def statistics(head: Logits, hidden: Tensor) -> Tensor:
+        states = hidden[targets.rows, targets.positions]
+        computed.append(_in_chunks(head, states, targets.ids, temperature, entropy))
+        return computed[-1]
+
+    with output_layer_as(model, statistics):
         values: Tensor = forward().logits
+    # Most models hand on the same tensor, so that nothing is compared.
+    if values is not computed[-1] and not torch.equal(
+        values.nan_to_num(), computed[-1].nan_to_num()
+    ):
+        raise NotImplementedError(
+            f"{type(model).__name__} changes its logits after the output layer in a way that is "
+            "not known here, so its probabilities cannot be computed: use another model"
+        )
     return values
 
 
 def _in_chunks(
-    head: Callable[[Tensor], Tensor],
+    head: Logits,
     hidden: Tensor,
     targets: Tensor,
     temperature: float,
@@ -160,7 +171,7 @@ def _in_chunks(
     at a time."""
 
     def chunk_statistics(states: Tensor, chosen: Tensor) -> Tensor:
-        logits = head(states).float()  # (n, V)
+        logits = head(states)  # (n, V), float32
         if temperature != 1.0:
             logits = logits / temperature
         normalizer = logits.logsumexp(-1)
@@ -189,32 +200,6 @@ def _in_chunks(
 
 def _entropy(logits: Tensor, normalizer: Tensor) -> Tensor:
     return normalizer - ((logits - normalizer.unsqueeze(-1)).exp() * logits).sum(-1)
-
-
-@contextmanager
-def _output_layer_as(
-    model: Any, function: Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]
-) -> Iterator[None]:
-    """Within the block the output layer returns ``function(its own forward, hidden states)``.
-
-    Raises ``NotImplementedError`` for models that change the logits after the output layer.
-    """
-    for name in ("final_logit_softcapping", "logits_scaling", "logit_scale"):
-        value = getattr(getattr(model, "config", None), name, None)
-        if value not in (None, 1, 1.0):
-            raise NotImplementedError(
-                f"{type(model).__name__} changes its logits after the output layer "
-                f"({name}={value}), which is not supported: use another model"
-            )
-    head = model.get_output_embeddings()
-    own, replaced = head.forward, "forward" in vars(head)
-    head.forward = lambda hidden: function(own, hidden)
-    try:
-        yield
-    finally:
-        del head.forward
-        if replaced:
-            head.forward = own
 
 
 def _placed(values: Tensor, rows: Tensor, columns: Tensor, shape: torch.Size) -> Tensor:

@@ -31,6 +31,8 @@ def unsupported_reason(model: Any) -> str | None:
         return "its attention has a sliding window"
     if getattr(model, "_is_stateful", False):
         return "it has recurrent layers"
+    if not getattr(model, "_supports_attention_backend", False):
+        return "its attention is one of its own"
     return None
 
 

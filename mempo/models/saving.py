@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from peft import PeftModel
 from torch import Tensor
+from transformers import GenerationConfig
 
 from mempo.models.lora import named_adapters, named_weights
 from mempo.runtime.checkpoint_files import UNFINISHED
 from mempo.runtime.run_folder import ADAPTER_FOLDER
+
+_LOG = logging.getLogger(__name__)
+_TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,7 @@ def save_policy(model: Any, weights: WholeWeights, folder: Path, tokenizer: Any)
         with _replaced(folder.parent / ADAPTER_FOLDER) as unfinished:
             model.save_pretrained(str(unfinished), state_dict=weights.adapters)
         base = model.get_base_model()
+    _drop_contradictions(base)
     with _replaced(folder) as unfinished:
         base.save_pretrained(unfinished, state_dict=weights.merged)
         tokenizer.save_pretrained(unfinished)
@@ -61,3 +67,24 @@ def _replaced(folder: Path) -> Iterator[Path]:
     yield unfinished
     shutil.rmtree(folder, ignore_errors=True)
     unfinished.rename(folder)
+
+
+def _drop_contradictions(model: Any) -> None:
+    """Keeps of a ``generation_config`` that contradicts itself only which tokens begin and end a
+    text: transformers reads it, and would not write it.
+
+    The engine takes nothing else from it either.
+    """
+    settings = getattr(model, "generation_config", None)
+    if settings is None:
+        return
+    try:
+        settings.validate(strict=True)
+    except ValueError as error:
+        kept = {name: getattr(settings, name, None) for name in _TOKENS}
+        model.generation_config = cast(Any, GenerationConfig)(**kept)
+        _LOG.warning(
+            "the model's generation_config contradicts itself, so its sampling settings are left "
+            "out of the saved model: %s",
+            " ".join(str(error).split()),
+        )

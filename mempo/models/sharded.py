@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import distribute_tensor
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.core_model_loading import revert_weight_conversion
 
 _INDEX = "model.safetensors.index.json"
 
@@ -35,9 +36,18 @@ def shard(model: Any, mesh: Any, dtype: str) -> None:
     lower = torch.bfloat16 if dtype == "bfloat16" else None
     precision = MixedPrecisionPolicy(param_dtype=lower, reduce_dtype=torch.float32)
     whole: Any = model.get_base_model() if isinstance(model, PeftModel) else model
-    for layer in whole.model.layers:
+    for layer in decoder_layers(whole):
         fully_shard(layer, mesh=mesh["data_parallel"], mp_policy=precision)
     fully_shard(model, mesh=mesh["data_parallel"], mp_policy=precision)
+
+
+def decoder_layers(model: Any) -> list[Any]:
+    """The layers of a causal language model, one after the other, whatever it calls them."""
+    count = model.config.num_hidden_layers
+    for module in model.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == count:
+            return list(module)
+    raise ValueError(f"{type(model).__name__} has no list of {count} layers to shard")
 
 
 def shard_and_fill(model: Any, mesh: Any, dtype: str, folder: str, device: torch.device) -> None:
@@ -49,20 +59,26 @@ def shard_and_fill(model: Any, mesh: Any, dtype: str, folder: str, device: torch
 
 def can_start_empty(folder: str) -> bool:
     """Whether ``empty_policy`` serves this model: not where input and output layer are tied (small
-    models, which are loaded whole), nor without weights in safetensors files."""
-    if AutoConfig.from_pretrained(folder).tie_word_embeddings:
+    models, which are loaded whole), nor without weights in safetensors files, nor where the files
+    name weights otherwise than the model does (GPT-NeoX)."""
+    configuration = AutoConfig.from_pretrained(folder)
+    if configuration.tie_word_embeddings:
         return False
     local = Path(folder)
-    return not local.is_dir() or any(local.glob("*.safetensors"))
+    if local.is_dir() and not any(local.glob("*.safetensors")):
+        return False
+    build: Any = AutoModelForCausalLM
+    with torch.device("meta"):
+        model = build.from_config(configuration)
+    weights = model.state_dict()
+    return set(revert_weight_conversion(model, weights)) == set(weights)
 
 
-def empty_policy(folder: str, dtype: torch.dtype, attention: str) -> Any:
-    """The model of a Hugging Face folder or hub name with its buffers but without its weights."""
+def empty_policy(configuration: Any, dtype: torch.dtype, attention: str) -> Any:
+    """The model of a configuration with its buffers but without its weights."""
     build: Any = AutoModelForCausalLM
     with init_empty_weights(include_buffers=False):
-        return build.from_config(
-            AutoConfig.from_pretrained(folder), dtype=dtype, attn_implementation=attention
-        )
+        return build.from_config(configuration, dtype=dtype, attn_implementation=attention)
 
 
 def fill(model: Any, folder: str, device: torch.device) -> None:

@@ -19,9 +19,11 @@ from mempo.command.memory_estimate import (
     estimate_memory,
 )
 from mempo.command.plan import make_plan, planned_world_size, print_plan
-from mempo.config import ArchitectureConfig
+from mempo.config import ArchitectureConfig, LoraSettings
 from mempo.learning.logprobs import CHUNK_ELEMENTS
+from mempo.models.lora import add_adapters
 from mempo.runtime.errors import ConfigError
+from tests.support.families import FAMILIES, write_family
 
 PUBLIC_TOTALS = {
     "smollm2_135m": 134_515_008,
@@ -207,10 +209,35 @@ def test_advised_number_of_devices_fits() -> None:
     assert not make_plan(config, needed - 1).fits
 
 
-def test_model_without_sizes_is_told() -> None:
-    config = compose("train", ["model=pretrained", "model.path=some/folder"])
-    with pytest.raises(ConfigError, match=r"model\.architecture is null"):
+def test_model_without_sizes_is_told(tmp_path: Path) -> None:
+    config = compose("train", ["model=pretrained", f"model.path={tmp_path}"])
+    with pytest.raises(ConfigError, match=r"its config\.json cannot be read"):
         make_plan(config, 1)
+    config = compose("train", ["model=smollm2_135m", "model.architecture=null"])
+    with pytest.raises(ConfigError, match=r"model\.architecture and model\.path are null"):
+        make_plan(config, 1)
+
+
+@pytest.mark.parametrize("family", sorted({*FAMILIES} - {"qwen3_moe", "mixtral"}))
+def test_sizes_of_every_family_are_read_from_its_folder(family: str, tmp_path: Path) -> None:
+    model = write_family(family, tmp_path)
+    (tmp_path / "model.safetensors").unlink()  # config.json is enough
+    overrides = [
+        "model=pretrained",
+        f"model.path={tmp_path}",
+        "model.dtype=float32",
+        "engine.max_model_len=256",
+    ]
+    plan = make_plan(compose("train", overrides), 1)
+    count = sum(p.numel() for p in model.parameters())
+    assert plan.parameters.total == count
+    assert plan.parameters.layers == 2
+    assert plan.parameters.embedding == model.get_input_embeddings().weight.numel()
+    assert plan.memory.weights == 4 * count
+    adapted = make_plan(compose("train", [*overrides, "lora=default", "model.lora.rank=2"]), 1)
+    trained = add_adapters(model, LoraSettings(rank=2))
+    adapters = sum(p.numel() for p in trained.parameters() if p.requires_grad)
+    assert adapted.memory.optimizer_states == 8 * adapters
 
 
 def test_printed_plan_says_what_it_assumes(tmp_path: Path) -> None:

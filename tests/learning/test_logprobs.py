@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    CohereConfig,
+    CohereForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    GraniteConfig,
+    GraniteForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 from mempo.learning.logprobs import WantedTokens, token_logprobs
 
@@ -212,12 +223,72 @@ print(int(wanted.sum()), after - before)
     assert kibibytes < 1.5 * 2**20
 
 
-def test_models_that_change_their_logits_are_refused(
+_SIZES: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.4,
+    "pad_token_id": 0,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+}
+
+
+@pytest.mark.parametrize("name", ["soft cap", "divisor", "factor"])
+def test_what_a_model_does_to_its_logits_is_in_its_logprobs(name: str) -> None:
+    """Gemma 2 caps them, Granite divides and Cohere multiplies them; values and gradients."""
+    torch.manual_seed(1)
+    own: Any = {
+        "soft cap": lambda: Gemma2ForCausalLM(
+            Gemma2Config(**_SIZES, head_dim=8, final_logit_softcapping=0.7)
+        ),
+        "divisor": lambda: GraniteForCausalLM(GraniteConfig(**_SIZES, logits_scaling=0.3)),
+        "factor": lambda: CohereForCausalLM(CohereConfig(**_SIZES, logit_scale=3.0)),
+    }[name]()
+    own.eval()
+    ids, attention, wanted, columns = padded("right")
+    found = token_logprobs(own, WantedTokens(ids, attention, wanted)).logprobs
+    found.sum().backward()
+    gradient = own.get_input_embeddings().weight.grad.clone()
+    own.zero_grad()
+    total = torch.zeros((), dtype=torch.float64)
+    for index, (row, places) in enumerate(zip(ROWS, WANTED, strict=True)):
+        alone = distributions(own, row, 1.0)
+        for place, column in zip(places, columns[index], strict=True):
+            expected = alone[place - 1, row[place]]
+            assert found[index, column].item() == pytest.approx(expected.item(), abs=1e-5)
+            total = total + expected
+    total.backward()
+    expected = own.get_input_embeddings().weight.grad
+    torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_setting_that_the_model_does_not_read_changes_nothing(
     model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model.config, "final_logit_softcapping", 30.0, raising=False)
     ids, attention, wanted, _ = padded("right")
-    with pytest.raises(NotImplementedError, match=r"final_logit_softcapping=30\.0"):
+    plain = token_logprobs(model, WantedTokens(ids, attention, wanted)).logprobs
+    monkeypatch.setattr(model.config, "final_logit_softcapping", 0.1, raising=False)
+    assert torch.equal(token_logprobs(model, WantedTokens(ids, attention, wanted)).logprobs, plain)
+
+
+def test_models_that_change_their_logits_in_an_unknown_way_are_refused(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = type(model).forward
+
+    def halved(self: Any, *arguments: Any, **named: Any) -> Any:
+        output = own(self, *arguments, **named)
+        output.logits = output.logits / 2
+        return output
+
+    monkeypatch.setattr(type(model), "forward", halved)
+    ids, attention, wanted, _ = padded("right")
+    with pytest.raises(NotImplementedError, match="changes its logits after the output layer"):
         token_logprobs(model, WantedTokens(ids, attention, wanted))
 
 

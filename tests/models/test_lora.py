@@ -8,16 +8,18 @@ from typing import Any
 import pytest
 import torch
 from peft import PeftModel
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 from mempo.command.cli import compose
 from mempo.command.memory_estimate import adapter_parameters, estimate_memory
 from mempo.config import LoraSettings
 from mempo.learning.batches import TrainingRow, collate
 from mempo.models.lora import add_adapters, named_weights, without_adapters
+from mempo.models.saving import save_policy, whole_weights
 from mempo.runtime.errors import ConfigError
 from mempo.training.module import MemPOModule
 from mempo.trajectory import Objective, SpanKind, Task, TokenSequence, Trajectory
+from tests.support.families import write_family
 
 IDS = torch.tensor([[1, 5, 9, 2, 7, 30, 4]])
 
@@ -39,7 +41,10 @@ def make_model() -> Any:
 
 def with_moved_adapters(dtype: torch.dtype = torch.float32, **settings: Any) -> PeftModel:
     """Adapters start at an update of 0: these are somewhere else."""
-    model = add_adapters(make_model().to(dtype), LoraSettings(rank=4, alpha=8, **settings))
+    return move(add_adapters(make_model().to(dtype), LoraSettings(rank=4, alpha=8, **settings)))
+
+
+def move(model: PeftModel) -> PeftModel:
     torch.manual_seed(1)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -71,6 +76,65 @@ def test_merged_weights_are_the_adapted_model(target: Any) -> None:
     plain.load_state_dict(weights, strict=False)
     assert float((logits(plain) - logits(make_model())).abs().max()) > 0.1
     torch.testing.assert_close(logits(plain), logits(model), rtol=1e-4, atol=1e-5)
+
+
+def named_and_own(tied: bool, targets: Any) -> tuple[dict[str, torch.Tensor], Any, Any]:
+    """What the engine and the saved model get of a model with moved adapters, that model, and one
+    without them."""
+    model = make_model()
+    if tied:
+        model.config.tie_word_embeddings = True
+        model.tie_weights()
+    adapted = move(add_adapters(model, LoraSettings(rank=4, alpha=8, target_modules=targets)))
+    plain = make_model()
+    if tied:
+        plain.config.tie_word_embeddings = True
+        plain.tie_weights()
+    return dict(named_weights(adapted)), adapted, plain
+
+
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+@pytest.mark.parametrize(
+    "targets", ["all-linear", ("q_proj",), ("lm_head",), ("q_proj", "lm_head"), ("embed_tokens",)]
+)
+def test_targets_reach_the_merged_weights_or_are_refused(tied: bool, targets: Any) -> None:
+    if "embed_tokens" in targets:
+        with pytest.raises(ConfigError, match=r"embed_tokens is the embedding.*q_proj"):
+            named_and_own(tied, targets)
+        return
+    if tied and "lm_head" in targets:
+        with pytest.raises(ConfigError, match=r"lm_head is this model's output layer and tied"):
+            named_and_own(tied, targets)
+        return
+    weights, adapted, plain = named_and_own(tied, targets)
+    assert weights.keys() == dict(plain.named_parameters()).keys()
+    before = logits(plain)
+    plain.load_state_dict(weights, strict=False)
+    assert float((logits(plain) - before).abs().max()) > 0.1
+    torch.testing.assert_close(logits(plain), logits(adapted), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "gpt_neox", "falcon", "phi3"])
+def test_what_is_saved_is_the_adapted_model(family: str, tmp_path: Path) -> None:
+    """GPT-2 holds weights the other way round, GPT-NeoX stores its output layer under another
+    name."""
+    plain = write_family(family, tmp_path / "start")
+    before = logits(plain)
+    adapted = move(add_adapters(plain, LoraSettings(rank=4, alpha=8)))
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "start")
+    save_policy(adapted, whole_weights(adapted, keep=True), tmp_path / "model", tokenizer)
+    opened = AutoModelForCausalLM.from_pretrained(tmp_path / "model").eval()
+    assert float((logits(opened) - before).abs().max()) > 0.1
+    torch.testing.assert_close(logits(opened), logits(adapted), rtol=1e-4, atol=1e-4)
+    assert (tmp_path / "adapter" / "adapter_config.json").is_file()
+
+
+def test_an_unknown_target_is_told_with_those_that_there_are() -> None:
+    for targets in (("query",), ("q_proj", "query"), ("norm",)):
+        with pytest.raises(ConfigError) as error:
+            add_adapters(make_model(), LoraSettings(target_modules=targets))
+        assert f"no linear layer {targets[-1]}" in str(error.value)
+        assert "down_proj, gate_proj, k_proj, lm_head, o_proj, q_proj" in str(error.value)
 
 
 def test_without_adapters_it_is_the_start() -> None:

@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
+from transformers import AutoConfig
 
 from mempo.config import LoraSettings
 from mempo.models.lora import add_adapters
@@ -24,7 +25,7 @@ def main(folder: str, output: str, lora: str) -> None:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     assert can_start_empty(folder)
-    model = empty_policy(folder, torch.float32, "sdpa")
+    model = empty_policy(AutoConfig.from_pretrained(folder), torch.float32, "sdpa")
     if lora == "lora":
         model = add_adapters(model, LoraSettings(rank=2))
     assert all(parameter.is_meta for parameter in model.parameters())
