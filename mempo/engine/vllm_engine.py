@@ -10,12 +10,14 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mempo.config import EngineConfig
+from mempo.engine.errors import EngineError
 from mempo.engine.host_state import (
     host_random_states_kept,
     llvmlite_hidden,
@@ -25,15 +27,22 @@ from mempo.engine.interface import Generation, Sampling
 from mempo.engine.start_arguments import (
     ENVIRONMENT,
     ENVIRONMENT_DEFAULTS,
+    Device,
     device_arguments,
+    engine_device,
     shared_arguments,
 )
-from mempo.runtime.errors import MempoError
+from mempo.engine.start_errors import check_build, start_remedy
+from mempo.engine.sync_proof import (
+    CountedNames,
+    mark_weights,
+    marked_weights,
+    new_memory_marked,
+    refuse_missing,
+)
 from mempo.runtime.gather import is_distributed
 
-
-class EngineError(MempoError):
-    """The engine could not start, or refused something it must do."""
+__all__ = ["Engine", "EngineError"]
 
 
 class Engine:
@@ -46,6 +55,8 @@ class Engine:
         end_ids: ids at which a turn ends besides the model's own end-of-sequence id, when the chat
             template closes turns with another mark.
         stop_strings: texts at which sampling stops; they stay in the output.
+        device: the kind of device, the trainer's (``engine_device``); without one a GPU if there is
+            any.
 
     Raises:
         EngineError: the engine cannot start; the message says which setting to change.
@@ -62,14 +73,17 @@ class Engine:
         dtype: str = "float32",
         end_ids: Iterable[int] = (),
         stop_strings: Sequence[str] = (),
+        device: Device | None = None,
     ) -> None:
+        self._device: Device = device or engine_device("auto")
         self._asleep = False
         self._end_ids = sorted(end_ids)
         self._stop_strings = list(stop_strings)
         self._requests = 0
         self._keys: dict[str, str] = {}
+        self._proven_names: frozenset[str] | None = None
         with host_random_states_kept():
-            self._llm = _start(model, config, dtype)
+            self._llm = _start(model, config, dtype, self._device)
         self.max_model_len = int(self._llm.model_config.max_model_len)
 
     # Requests
@@ -126,31 +140,48 @@ class Engine:
     # Weights and memory
 
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Loads weights by Hugging Face name and forgets every cached prefix.
+        """Loads all weights by Hugging Face name and forgets every cached prefix.
 
-        Raises ``EngineError`` when the prefix cache cannot be reset: old prefixes would mix with
-        new weights.
+        Raises ``EngineError`` when a weight did not come, by name (``mempo.engine.sync_proof``),
+        and when the prefix cache cannot be reset: old prefixes would mix with new weights.
         """
         if self._keys:
             raise EngineError("weights cannot be synced while requests are running")
         if self._asleep:
             self._llm.wake_up()
             self._asleep = False
+        counted = CountedNames(weights)
         with host_random_states_kept():
-            self._llm.collective_rpc(
-                "reload_weights",
-                kwargs={"weights_iterator": iter(weights), "is_checkpoint_format": True},
-            )
-            self._llm.apply_model(_repack_tied_head)
+            if self._proven_names is None:
+                self._proven_names = self._proven_sync(counted)
+            else:
+                self._load(counted)
+                refuse_missing(sorted(self._proven_names - counted.names), counted.names)
         if not self._llm.reset_prefix_cache():
             raise EngineError(
                 "the engine did not reset its prefix cache after a weight sync; sampling from it "
                 "would mix old and new weights"
             )
 
+    def _proven_sync(self, weights: CountedNames) -> frozenset[str]:
+        """Loads the weights and looks whether each has come; the names that suffice."""
+        self._llm.apply_model(mark_weights)
+        with new_memory_marked():
+            self._load(weights)
+        (missing,) = self._llm.apply_model(partial(marked_weights, delivered=weights.names))
+        refuse_missing(missing, weights.names)
+        return frozenset(weights.names)
+
+    def _load(self, weights: CountedNames) -> None:
+        self._llm.collective_rpc(
+            "reload_weights",
+            kwargs={"weights_iterator": iter(weights), "is_checkpoint_format": True},
+        )
+        self._llm.apply_model(_repack_tied_head)
+
     def sleep(self) -> None:
         """Frees weights and cache on a GPU (vLLM's sleep level 2); does nothing on a CPU."""
-        if torch.cuda.is_available():
+        if self._device == "cuda":
             self._llm.sleep(level=2)
             self._asleep = True
 
@@ -163,7 +194,7 @@ class Engine:
         llm.llm_engine.engine_core.shutdown()
         del llm
         gc.collect()
-        if torch.cuda.is_available():
+        if self._device == "cuda":
             torch.cuda.empty_cache()
 
     def _generation(self, output: Any) -> Generation:
@@ -186,24 +217,28 @@ def _repack_tied_head(model: Any) -> None:
     layers that it loads; a tied output layer is loaded as the embedding, so its packed copy would
     keep the old weights.
     """
-    head, embedding = getattr(model, "lm_head", None), getattr(model.model, "embed_tokens", None)
-    if head is None or embedding is None or not hasattr(head, "cpu_linear"):
+    head: Any = getattr(model, "lm_head", None)
+    if not hasattr(head, "cpu_linear"):
         return
-    if head.weight is embedding.weight:
+    # Where the embedding stands differs by family: what is tied has the same parameter.
+    modules = (module for module in model.modules() if module is not head)
+    if any(getattr(module, "weight", None) is head.weight for module in modules):
         head.quant_method.process_weights_after_loading(head)
 
 
-def _start(model: str, config: EngineConfig, dtype: str) -> Any:
+def _start(model: str, config: EngineConfig, dtype: str, device: Device) -> Any:
     """Builds ``vllm.LLM``. Raises ``EngineError`` that says what to change."""
-    device = device_arguments(model, config)
+    specific = device_arguments(model, config, device)
     for name, value in ENVIRONMENT_DEFAULTS.items():
         os.environ.setdefault(name, value)
-    os.environ.update({**ENVIRONMENT, **device.environment})
-    arguments = {**shared_arguments(config, dtype, is_distributed()), **device.arguments}
+    os.environ.update({**ENVIRONMENT, **specific.environment})
+    arguments = {**shared_arguments(config, dtype, is_distributed()), **specific.arguments}
     try:
         from vllm import LLM
+        from vllm.platforms import current_platform
 
-        with llvmlite_hidden(), rank_in_environment():
+        check_build(device, current_platform.is_cpu())
+        with llvmlite_hidden(), rank_in_environment(device):
             return LLM(model, **arguments)
     except ImportError as error:
         raise EngineError(
@@ -211,7 +246,5 @@ def _start(model: str, config: EngineConfig, dtype: str) -> Any:
             "the installation"
         ) from error
     except (ValueError, RuntimeError, MemoryError, OSError) as error:
-        raise EngineError(
-            f"the engine cannot start with {model}: {error}\nIf memory is short, lower "
-            f"{device.memory_setting} or engine.max_model_len."
-        ) from error
+        remedy = start_remedy(str(error), specific.memory_setting)
+        raise EngineError(f"the engine cannot start with {model}: {error}{remedy}") from error

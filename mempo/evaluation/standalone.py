@@ -18,6 +18,7 @@ from mempo.agent.rollout import Rollout
 from mempo.config import Config
 from mempo.data.tasks import load_heldout_tasks
 from mempo.engine.interface import GenerationEngine
+from mempo.engine.start_arguments import engine_device
 from mempo.engine.vllm_engine import Engine
 from mempo.evaluation.differences import paired_differences
 from mempo.evaluation.evaluate import (
@@ -65,6 +66,7 @@ def start_engine(model: EvaluatedModel, config: Config) -> ModelEngine:
         config.model.dtype,
         model.conversation.end_ids,
         STOP_STRINGS,
+        engine_device(config.trainer.accelerator),
     )
 
 
