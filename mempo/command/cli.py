@@ -78,12 +78,12 @@ def compose_tree(
     run_dir: str | Path = "runs/latest",
 ) -> DictConfig:
     """Like ``compose``, but returns Hydra's tree before it is checked."""
-    with _hydra_untouched(), initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+    with hydra_untouched(), initialize_config_dir(str(CONF_DIR), version_base="1.3"):
         return hydra_compose(config_name, [f"run_dir='{run_dir}'", *overrides])
 
 
 @contextmanager
-def _hydra_untouched() -> Iterator[None]:
+def hydra_untouched() -> Iterator[None]:
     """Keeps the state of a surrounding ``hydra.main``, which composing would clear."""
     hydra_state = GlobalHydra.instance().hydra
     job_state = HydraConfig.instance().cfg

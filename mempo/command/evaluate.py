@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import hydra
-from omegaconf import DictConfig
+from pathlib import Path
 
-from mempo.command.cli import CONF_DIR, command_line, to_config
-from mempo.command.preflight import check_engine
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from mempo.command.cli import CONF_DIR, command_line
+from mempo.command.preflight import check_accelerator, check_engine, check_evaluated_paths
+from mempo.command.run_settings import evaluation_settings
 from mempo.runtime.friendly_errors import friendly_errors
+from mempo.runtime.run_folder import CONFIG_FILE
 from mempo.runtime.stopping import told_when_stopped
 
 
@@ -15,8 +20,17 @@ from mempo.runtime.stopping import told_when_stopped
 @friendly_errors()
 def evaluate_program(cfg: DictConfig) -> None:
     """Evaluates ``evaluation.model_path`` or ``evaluation.models`` on the held-out tasks."""
-    config = to_config(cfg)
+    settings = evaluation_settings(HydraConfig.get().overrides.task, str(cfg.run_dir))
+    config = settings.config
+    # Before seconds of imports.
+    for one in (config, *settings.own.values()):
+        check_evaluated_paths(one)
     check_engine()
+    check_accelerator(config)
+    for line in settings.told:
+        print(line, flush=True)
+    if settings.tree is not None:  # the folder says what was used, not what a call has by default
+        OmegaConf.save(settings.tree, Path(HydraConfig.get().runtime.output_dir) / CONFIG_FILE)
     from mempo.runtime.library_warnings import quiet_libraries
 
     quiet_libraries()
@@ -24,7 +38,7 @@ def evaluate_program(cfg: DictConfig) -> None:
 
     go_on = f"It goes on with the same command and run_dir={config.run_dir}"
     with told_when_stopped(lambda: go_on):
-        evaluate_models(config)
+        evaluate_models(config, own=settings.own)
     print(f"written to {config.run_dir}", flush=True)
 
 

@@ -118,11 +118,10 @@ def test_both_programs_start_engines_on_the_trainers_device(
 
     monkeypatch.setattr(vllm_engine, "_start", start)
     monkeypatch.setattr(vllm_engine, "host_random_states_kept", nullcontext)
-    model = EvaluatedModel(
-        "a", "a", str(tmp_path), Conversation(make_tokenizer("bytes"), "Answer.")
-    )
+    conversation = Conversation(make_tokenizer("bytes"), "Answer.")
     for choice in ("auto", "cpu", "gpu"):
-        start_engine(model, compose("evaluate", [f"trainer.accelerator={choice}"]))
+        config = compose("evaluate", [f"trainer.accelerator={choice}"])
+        start_engine(EvaluatedModel("a", "a", str(tmp_path), conversation, config), config)
         module = RolloutDataModule(
             compose("train", [f"trainer.accelerator={choice}"]),
             str(tmp_path),
