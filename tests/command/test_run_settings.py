@@ -6,7 +6,6 @@ worth the name: what is composed needs no more.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from mempo.command.run_settings import EvaluationSettings, evaluation_settings
 from mempo.config import Config
 from mempo.evaluation.settings import deciding_settings
 from mempo.runtime.errors import ConfigError
+from tests.support.programs import ROOT, run_program
 
 LOCAL = ["data=local", "data.questions=q.jsonl", "data.corpus=c.jsonl"]
 
@@ -225,4 +225,28 @@ def test_what_only_training_reads_is_not_brought(tmp_path: Path) -> None:
     OmegaConf.save(tree, file)
     config = settings(f"evaluation.model_path={run}").config
     assert (config.model.chat_template, config.rollout.top_p) == (None, 1.0)
-    assert json.dumps(config.seed) == "0"
+
+
+def test_missing_paths_are_told_before_the_imports(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", ["model=smollm2_135m", *LOCAL])
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from mempo.command.evaluate import main\n"
+        "try: main()\n"
+        "finally: print(sorted({'vllm', 'torch', 'transformers'} & sys.modules.keys()))\n"
+    )
+    asked = [f"evaluation.model_path={run}", f"run_dir={tmp_path}/evaluated"]
+    output = run_program(str(program), *asked, expect=2, folder=tmp_path)
+    assert "error: data.corpus=c.jsonl: no such file or folder" in output
+    assert output.endswith("\n[]\n")
+    assert not (tmp_path / "evaluated").exists()
+    output = run_program(
+        str(program), *asked, "model.prompt_template=nowhere", "data=world", expect=2,
+        folder=tmp_path,
+    )  # fmt: skip
+    assert "error: model.prompt_template=nowhere: no such template" in output
+    asked[0] = f"evaluation.model_path={tmp_path}/missing"
+    output = run_program(str(program), *asked, expect=2, folder=tmp_path)
+    assert f"error: evaluation.model_path={tmp_path}/missing: no such folder" in output
+    assert output.endswith("\n[]\n")
