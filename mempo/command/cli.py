@@ -78,12 +78,12 @@ def compose_tree(
     run_dir: str | Path = "runs/latest",
 ) -> DictConfig:
     """Like ``compose``, but returns Hydra's tree before it is checked."""
-    with _hydra_untouched(), initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+    with hydra_untouched(), initialize_config_dir(str(CONF_DIR), version_base="1.3"):
         return hydra_compose(config_name, [f"run_dir='{run_dir}'", *overrides])
 
 
 @contextmanager
-def _hydra_untouched() -> Iterator[None]:
+def hydra_untouched() -> Iterator[None]:
     """Keeps the state of a surrounding ``hydra.main``, which composing would clear."""
     hydra_state = GlobalHydra.instance().hydra
     job_state = HydraConfig.instance().cfg
@@ -100,7 +100,8 @@ def command_line(config_name: str) -> Iterator[None]:
     """Around a program's ``@hydra.main`` function: what a person may type wrong gets one sentence.
 
     Covers misspelled settings and options, which Hydra refuses before the program is called, and
-    lets ``run_dir=`` choose Hydra's own folder too, so that a run has one folder.
+    lets ``run_dir=`` choose Hydra's own folder too, so that a run has one folder. In a sweep
+    (``--multirun``) it is the folder in which each job has its own.
     """
     remember_start(started_as())
     readable_output()
@@ -113,10 +114,15 @@ def command_line(config_name: str) -> Iterator[None]:
         if name.startswith("--") and name not in _HYDRA_OPTIONS:
             meant = f"{name.lstrip('-')}={value or following}"
             end_with(f"{argument}: settings are written without dashes, as {meant}")
+        if name in _groups() and value in ("", "null"):
+            end_with(f"{argument}: it names no option: leave it out, or take {_options(name)}")
     _put_in_front(_own_folder(sys.argv[1:]))
-    for argument in _run_dirs(sys.argv[1:]):
-        remember_folder(Path(argument[8:].strip("'\"")))
-        sys.argv.append(f"hydra.run.dir={argument[8:]}")
+    if _is_sweep(sys.argv[1:]):
+        sys.argv[1:] = _sweep_folder(sys.argv[1:])
+    else:
+        for argument in _run_dirs(sys.argv[1:]):
+            remember_folder(Path(argument[8:].strip("'\"")))
+            sys.argv.append(f"hydra.run.dir={argument[8:]}")
     try:
         yield
     except HydraException as error:
@@ -148,9 +154,30 @@ def _run_dirs(arguments: Sequence[str]) -> list[str]:
     return [argument for argument in arguments if argument.startswith("run_dir=")][-1:]
 
 
+def _is_sweep(arguments: Sequence[str]) -> bool:
+    asked = bool(get_args_parser().parse_known_args(arguments)[0].multirun)
+    return asked or "hydra.mode=MULTIRUN" in arguments
+
+
+def _sweep_folder(arguments: Sequence[str]) -> list[str]:
+    """The arguments of a sweep with ``run_dir=`` as the folder of its jobs, which would all write
+    into it otherwise. Ends the program for several folders."""
+    found = [argument for argument in arguments if argument.startswith("run_dir=")]
+    if any("," in argument for argument in found):
+        end_with(
+            f"{found[-1]}: a sweep has one folder, in which each job gets its own (0, 1, …): give "
+            "run_dir one folder"
+        )
+    rest = [argument for argument in arguments if argument not in found]
+    return [*rest, *(f"hydra.sweep.dir={argument[8:]}" for argument in found[-1:])]
+
+
 def _explain_composition(error: HydraException, config_name: str) -> str:
     """Hydra's message in a sentence, with the name that was probably meant."""
     text = str(error).strip()
+    missing = re.search(r"Could not find '(\w+)/([^']+)'", text)
+    if missing is not None and (CONF_DIR / missing[1]).is_dir():
+        return _no_option(missing[1], missing[2], text)
     match = re.match(r"Could not override '([^']+)'", text)
     if match is None:
         return text
@@ -164,12 +191,32 @@ def _explain_composition(error: HydraException, config_name: str) -> str:
     )
 
 
+def _no_option(group: str, option: str, text: str) -> str:
+    """For an option that its group does not have. Hydra's ``text`` lists those that it has, one of
+    ``--config-dir`` among them."""
+    listed = (
+        text.partition(f"Available options in '{group}':")[2]
+        .partition("\nConfig search")[0]
+        .split()
+    )
+    options = listed or _options(group).split(", ")
+    close = difflib.get_close_matches(option, options, n=1, cutoff=0.5)
+    meant = f"; did you mean {group}={close[0]}?" if close else ""
+    return f"{group}={option}: there is no such option{meant}\n{group} is one of " + ", ".join(
+        options
+    )
+
+
 def _settings(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
     for key in tree:
         value = tree[key] if not OmegaConf.is_missing(tree, key) else None
         yield f"{prefix}{key}"
         if isinstance(value, DictConfig):
             yield from _settings(value, f"{prefix}{key}.")
+
+
+def _options(group: str) -> str:
+    return ", ".join(sorted(file.stem for file in (CONF_DIR / group).glob("*.yaml")))
 
 
 def _groups() -> list[str]:

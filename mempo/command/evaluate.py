@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from mempo.command.cli import CONF_DIR, command_line, to_config
-from mempo.command.preflight import check_engine
+from mempo.command.cli import CONF_DIR, command_line
+from mempo.command.preflight import check_accelerator, check_engine, check_evaluated_paths
 from mempo.command.run_record import with_claimed_folder, write_record
+from mempo.command.run_settings import evaluation_settings
 from mempo.runtime.friendly_errors import friendly_errors
 from mempo.runtime.program import hydra_value
 from mempo.runtime.stopping import told_when_stopped
@@ -17,9 +19,18 @@ from mempo.runtime.stopping import told_when_stopped
 @friendly_errors()
 def evaluate_program(cfg: DictConfig) -> None:
     """Evaluates ``evaluation.model_path`` or ``evaluation.models`` on the held-out tasks."""
-    config = to_config(cfg)
+    settings = evaluation_settings(HydraConfig.get().overrides.task, str(cfg.run_dir))
+    config = settings.config
+    # Before seconds of imports.
+    for one in (config, *settings.own.values()):
+        check_evaluated_paths(one)
     check_engine()
+    check_accelerator(config)
+    for line in settings.told:
+        print(line, flush=True)
     config = with_claimed_folder(config)
+    # The folder says what was used, not what a call has by default.
+    tree = cfg if settings.tree is None else settings.tree
     from mempo.runtime.library_warnings import quiet_libraries
 
     quiet_libraries()
@@ -27,7 +38,7 @@ def evaluate_program(cfg: DictConfig) -> None:
 
     go_on = f"It goes on with the same command and run_dir={hydra_value(config.run_dir)}"
     with told_when_stopped(lambda: go_on):
-        evaluate_models(config, accepted=lambda: write_record(cfg, config))
+        evaluate_models(config, own=settings.own, accepted=lambda: write_record(tree, config))
     print(f"written to {config.run_dir}", flush=True)
 
 

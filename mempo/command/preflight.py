@@ -16,15 +16,8 @@ from mempo.runtime.run_folder import METRICS_FILE
 
 def check_paths(config: Config) -> None:
     """Raises ``ConfigError`` with the setting for the first path that does not exist."""
-    data, model = config.data, config.model
-    if data.corpus is not None:
-        require_path(data.corpus, "data.corpus")
-    for setting, path in (
-        ("data.questions", data.questions),
-        ("data.heldout_questions", data.heldout_questions),
-    ):
-        if path is not None and (data.format == "local" or not is_hub_name(path)):
-            require_path(path, setting)
+    model = config.model
+    _check_data_paths(config)
     if model.source == "pretrained" and model.path is not None:
         check_model_folder(model.path, "model.path")
         check_family(model.path, config)
@@ -33,6 +26,12 @@ def check_paths(config: Config) -> None:
     load_template(model.prompt_template)
     if model.chat_template is not None:
         require_path(model.chat_template, "model.chat_template")
+
+
+def check_evaluated_paths(config: Config) -> None:
+    """The same for ``evaluate.py``, which does not read ``model.path``: the evaluated models' own
+    folders are looked at where the settings are composed."""
+    _check_data_paths(config)
 
 
 def check_run_folder(config: Config) -> None:
@@ -44,6 +43,21 @@ def check_run_folder(config: Config) -> None:
             f"run_dir={config.run_dir} holds a run ({METRICS_FILE}): add resume=auto to go on with "
             "it, or choose another folder for a new one"
         )
+
+
+def _check_data_paths(config: Config) -> None:
+    data = config.data
+    if data.corpus is not None:
+        require_path(data.corpus, "data.corpus")
+    for setting, path in (
+        ("data.questions", data.questions),
+        ("data.heldout_questions", data.heldout_questions),
+    ):
+        if path is not None and (data.format == "local" or not is_hub_name(path)):
+            require_path(path, setting)
+    if config.model.chat_template is not None:
+        require_path(config.model.chat_template, "model.chat_template")
+    load_template(config.model.prompt_template)
 
 
 def check_engine() -> None:

@@ -61,6 +61,8 @@ class EvaluationConfig:
     max_round_tokens: int = Field(default=1024, ge=1)
     max_observation_tokens: int = Field(default=1024, ge=16)
     temperature: float = Field(default=0.0, ge=0.0)
+    top_p: float = Field(default=1.0, gt=0.0, le=1.0)
+    top_k: int = Field(default=-1, ge=-1)
     bootstrap_samples: int = Field(default=1000, ge=0)
     model_path: str | None = None
     models: str | tuple[str, ...] | dict[str, str] | None = None

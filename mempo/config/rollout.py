@@ -51,6 +51,14 @@ class RolloutConfig:
                 f"rollout.group_size={self.group_size}: advantages are normalized within a task's "
                 "group, so a group needs at least 2 trajectories (the method uses 16)"
             )
+        for setting, value, off in (("top_p", self.top_p, 1.0), ("top_k", self.top_k, -1)):
+            if value not in (off, 0):
+                raise ValueError(
+                    f"rollout.{setting}={value:g}: the engine's log-probabilities would be those "
+                    "of the tokens that are left, and the trainer's are of all tokens, so that "
+                    f"ratios and mismatch are wrong: leave it at {off:g} "
+                    f"(evaluation.{setting} may be set)"
+                )
         return self
 
 

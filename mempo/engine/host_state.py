@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from mempo.engine.start_arguments import Device
 from mempo.runtime.gather import is_distributed
 
 
@@ -38,14 +39,14 @@ def host_random_states_kept() -> Iterator[None]:
 
 
 @contextmanager
-def rank_in_environment() -> Iterator[None]:
+def rank_in_environment(device: Device) -> Iterator[None]:
     """Within the block the environment names this process's rank and device, where vLLM looks for
     them in a run of several processes. Not every launcher sets them in each process."""
     before = {name: os.environ.get(name) for name in ("RANK", "LOCAL_RANK")}
     if is_distributed():
         rank = torch.distributed.get_rank()
-        device = torch.cuda.current_device() if torch.cuda.is_available() else rank
-        os.environ.update(RANK=str(rank), LOCAL_RANK=str(device))
+        index = torch.cuda.current_device() if device == "cuda" else rank
+        os.environ.update(RANK=str(rank), LOCAL_RANK=str(index))
     try:
         yield
     finally:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import torch
 
 from mempo.config import EngineConfig
+
+Device = Literal["cpu", "cuda"]
 
 ENVIRONMENT: Final[Mapping[str, str]] = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 """Variables that every start sets; vLLM reads them as it is imported."""
@@ -28,7 +30,7 @@ ENVIRONMENT_DEFAULTS: Final[Mapping[str, str]] = {
 @dataclass(frozen=True)
 class DeviceArguments:
     """What one kind of device adds: arguments of ``vllm.LLM``, variables of the environment, and
-    the setting to lower where its memory does not suffice."""
+    the setting that says how much of its memory the engine gets."""
 
     arguments: Mapping[str, Any]
     memory_setting: str
@@ -81,9 +83,16 @@ def gpu_arguments(config: EngineConfig) -> DeviceArguments:
     )
 
 
-def device_arguments(model: str, config: EngineConfig) -> DeviceArguments:
-    """Those of this process's device."""
-    if torch.cuda.is_available():
+def engine_device(accelerator: Literal["auto", "cpu", "gpu"]) -> Device:
+    """The kind of device that an engine runs on: the trainer's, as ``trainer.accelerator`` says."""
+    if accelerator == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return "cuda" if accelerator == "gpu" else "cpu"
+
+
+def device_arguments(model: str, config: EngineConfig, device: Device) -> DeviceArguments:
+    """Those of a kind of device."""
+    if device == "cuda":
         return gpu_arguments(config)
     return cpu_arguments(config, _context_length(model, config))
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from mempo.config import EngineConfig
+from mempo.engine.errors import EngineError
 from mempo.engine.host_state import (
     host_random_states_kept,
     llvmlite_hidden,
@@ -25,17 +26,17 @@ from mempo.engine.interface import Generation, Sampling
 from mempo.engine.start_arguments import (
     ENVIRONMENT,
     ENVIRONMENT_DEFAULTS,
+    Device,
     device_arguments,
+    engine_device,
     shared_arguments,
 )
+from mempo.engine.start_errors import check_build, start_remedy
 from mempo.engine.sync_proof import Delivery, packed_layers, undelivered
 from mempo.engine.transformers_backend import give_classes_back
-from mempo.runtime.errors import MempoError
 from mempo.runtime.gather import is_distributed
 
-
-class EngineError(MempoError):
-    """The engine could not start, or refused something it must do."""
+__all__ = ["Engine", "EngineError"]
 
 
 class Engine:
@@ -48,6 +49,8 @@ class Engine:
         end_ids: ids at which a turn ends besides the model's own end-of-sequence id, when the chat
             template closes turns with another mark.
         stop_strings: texts at which sampling stops; they stay in the output.
+        device: the kind of device, the trainer's (``engine_device``); without one a GPU if there is
+            any.
 
     Raises:
         EngineError: the engine cannot start; the message says which setting to change.
@@ -64,7 +67,9 @@ class Engine:
         dtype: str = "float32",
         end_ids: Iterable[int] = (),
         stop_strings: Sequence[str] = (),
+        device: Device | None = None,
     ) -> None:
+        self._device: Device = device or engine_device("auto")
         self._asleep = False
         self._end_ids = sorted(end_ids)
         self._stop_strings = list(stop_strings)
@@ -72,7 +77,7 @@ class Engine:
         self._keys: dict[str, str] = {}
         self._synced_names: frozenset[str] = frozenset()
         with host_random_states_kept():
-            self._llm = _start(model, config, dtype)
+            self._llm = _start(model, config, dtype, self._device)
             self._llm.apply_model(give_classes_back)
         self.max_model_len = int(self._llm.model_config.max_model_len)
 
@@ -130,7 +135,7 @@ class Engine:
     # Weights and memory
 
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Loads weights by Hugging Face name and forgets every cached prefix.
+        """Loads all weights by Hugging Face name and forgets every cached prefix.
 
         The first sync is proven to reach every parameter, later ones to bring the same names
         (``sync_proof.py``). Raises ``EngineError`` that names what did not arrive, and when the
@@ -183,7 +188,7 @@ class Engine:
 
     def sleep(self) -> None:
         """Frees weights and cache on a GPU (vLLM's sleep level 2); does nothing on a CPU."""
-        if torch.cuda.is_available():
+        if self._device == "cuda":
             self._llm.sleep(level=2)
             self._asleep = True
 
@@ -196,7 +201,7 @@ class Engine:
         llm.llm_engine.engine_core.shutdown()
         del llm
         gc.collect()
-        if torch.cuda.is_available():
+        if self._device == "cuda":
             torch.cuda.empty_cache()
 
     def _generation(self, output: Any) -> Generation:
@@ -228,17 +233,19 @@ def _repack_tied_head(model: Any) -> None:
         head.quant_method.process_weights_after_loading(head)
 
 
-def _start(model: str, config: EngineConfig, dtype: str) -> Any:
+def _start(model: str, config: EngineConfig, dtype: str, device: Device) -> Any:
     """Builds ``vllm.LLM``. Raises ``EngineError`` that says what to change."""
-    device = device_arguments(model, config)
+    specific = device_arguments(model, config, device)
     for name, value in ENVIRONMENT_DEFAULTS.items():
         os.environ.setdefault(name, value)
-    os.environ.update({**ENVIRONMENT, **device.environment})
-    arguments = {**shared_arguments(config, dtype, is_distributed()), **device.arguments}
+    os.environ.update({**ENVIRONMENT, **specific.environment})
+    arguments = {**shared_arguments(config, dtype, is_distributed()), **specific.arguments}
     try:
         from vllm import LLM
+        from vllm.platforms import current_platform
 
-        with llvmlite_hidden(), rank_in_environment():
+        check_build(device, current_platform.is_cpu())
+        with llvmlite_hidden(), rank_in_environment(device):
             return LLM(model, **arguments)
     except ImportError as error:
         raise EngineError(
@@ -246,7 +253,5 @@ def _start(model: str, config: EngineConfig, dtype: str) -> Any:
             "the installation"
         ) from error
     except (ValueError, RuntimeError, MemoryError, OSError) as error:
-        raise EngineError(
-            f"the engine cannot start with {model}: {error}\nIf memory is short, lower "
-            f"{device.memory_setting} or engine.max_model_len."
-        ) from error
+        remedy = start_remedy(str(error), specific.memory_setting)
+        raise EngineError(f"the engine cannot start with {model}: {error}{remedy}") from error

@@ -49,7 +49,7 @@ def evaluation_attempt(task: Task, config: EvaluationConfig, context: str, seed:
 
 def evaluation_sampling(config: EvaluationConfig) -> Sampling:
     """How tokens are drawn at evaluation."""
-    return Sampling(temperature=config.temperature)
+    return Sampling(config.temperature, config.top_p, config.top_k)
 
 
 def evaluate(

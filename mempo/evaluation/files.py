@@ -6,7 +6,6 @@ finished trajectory at once. A call with another configuration is refused.
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
 import hashlib
 import json
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from mempo.config import Config
+from mempo.evaluation.models import EvaluatedModel
+from mempo.evaluation.settings import OF_EACH_MODEL, SHARED, deciding_settings
 from mempo.runtime.errors import ConfigError
 from mempo.runtime.nested import leaves
 from mempo.runtime.run_files import append_lines, read_lines, write_json, write_lines
@@ -30,32 +31,26 @@ from mempo.trajectory import Task
 Key = tuple[str, str, int, str]
 """Which trajectory: model, context mode, number of objectives, task."""
 
-# Settings under which no figure changes: a stopped call may go on with others.
-_HOW_NOT_WHAT: Final = {
-    "evaluation": ("enabled", "model_path", "models", "bootstrap_samples"),
-    "engine": ("max_num_seqs", "cpu_kv_cache_gib", "gpu_memory_utilization", "tensor_parallel"),
-    "retriever": (
-        "url", "timeout_s", "connect_timeout_s", "read_timeout_s", "retries", "backoff_s",
-        "ready_timeout_s", "workers", "max_tool_error_rate",
-    ),
-}  # fmt: skip
 _SHOWN_DIFFERENCES: Final = 5
 
 
 def evaluation_settings_record(
-    config: Config, models: Mapping[str, str], tasks: Mapping[int, Sequence[Task]]
+    config: Config, models: Sequence[EvaluatedModel], tasks: Mapping[int, Sequence[Task]]
 ) -> dict[str, Any]:
-    """All that decides the figures: settings, models (name → folder or hub name) with the sizes and
-    times of their files, and a digest of the tasks of each number of objectives."""
-    sections = {}
-    for name in ("model", "data", "retriever", "engine", "reward", "evaluation"):
-        section = dataclasses.asdict(getattr(config, name))
-        left_out = _HOW_NOT_WHAT.get(name, ())
-        sections[name] = {key: value for key, value in section.items() if key not in left_out}
+    """All that decides the figures: settings, models (by name: folder or hub name with the sizes
+    and times of its files, and its own settings), and a digest of the tasks of each number of
+    objectives."""
     record = {
         "seed": config.seed,
-        **sections,
-        "models": {name: {"path": path, **_files(path)} for name, path in models.items()},
+        **deciding_settings(config, SHARED),
+        "models": {
+            model.name: {
+                "path": model.path,
+                **deciding_settings(model.config, OF_EACH_MODEL),
+                **_files(model.path),
+            }
+            for model in models
+        },
         "tasks": {str(count): _digest(chosen) for count, chosen in tasks.items()},
     }
     plain: dict[str, Any] = json.loads(json.dumps(record))

@@ -18,6 +18,7 @@ from mempo.agent.rollout import Rollout
 from mempo.config import Config
 from mempo.data.tasks import load_heldout_tasks
 from mempo.engine.interface import GenerationEngine
+from mempo.engine.start_arguments import engine_device
 from mempo.engine.vllm_engine import Engine
 from mempo.evaluation.differences import paired_differences
 from mempo.evaluation.evaluate import (
@@ -55,6 +56,7 @@ class ModelEngine(GenerationEngine, Protocol):
 
 
 StartEngine = Callable[[EvaluatedModel, Config], ModelEngine]
+"""Takes a model and the settings that it is run with: its own."""
 
 
 def start_engine(model: EvaluatedModel, config: Config) -> ModelEngine:
@@ -65,27 +67,31 @@ def start_engine(model: EvaluatedModel, config: Config) -> ModelEngine:
         config.model.dtype,
         model.conversation.end_ids,
         STOP_STRINGS,
+        engine_device(config.trainer.accelerator),
     )
 
 
 def evaluate_models(
     config: Config,
     start: StartEngine = start_engine,
+    own: Mapping[str, Config] | None = None,
     accepted: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Evaluates every model in every context mode, and writes what stands in docs/evaluation.md.
 
-    Returns what ``evaluation.json`` holds: an entry per model and context mode, named
-    ``<model>/<context>``. What is wrong with models, settings, tasks or the run folder is told
-    before the first engine starts; ``accepted`` is called when all of it is right.
+    Tasks and limits are ``config``'s; how a model is spoken to and run is ``own``'s where it has
+    some (``evaluated_models``). Returns what ``evaluation.json`` holds: an entry per model and
+    context mode, named ``<model>/<context>``. What is wrong with models, settings, tasks or the run
+    folder is told before the first engine starts; ``accepted`` is called when all of it is right.
     """
-    models = evaluated_models(config)
-    load_template(config.model.prompt_template)
+    models = evaluated_models(config, own)
+    for model in models:
+        load_template(model.config.model.prompt_template)
     sets = load_heldout_tasks(config)
     if sets.skipped_rows:
         print(f"{sets.skipped_rows} malformed rows were left out (data.skip_bad_rows)", flush=True)
     tasks = {n: chosen[: config.evaluation.tasks] for n, chosen in sets.by_objectives.items()}
-    settings = evaluation_settings_record(config, {one.name: one.path for one in models}, tasks)
+    settings = evaluation_settings_record(config, models, tasks)
     with claimed(Path(config.run_dir)):
         folder = EvaluationFolder(Path(config.run_dir), settings)
         accepted()
@@ -121,10 +127,10 @@ def _roll_out_missing(
         for model in models:
             if all(key in folder.records for key in _expected(config, model.name, tasks)):
                 continue
-            engine = start(model, config)
+            engine = start(model, model.config)
             try:
-                rollout = Rollout.from_config(config, engine, model.conversation, retrievers)
-                _roll_out_model(config, model.name, tasks, rollout, folder, bar)
+                rollout = Rollout.from_config(model.config, engine, model.conversation, retrievers)
+                _roll_out_model(model.config, model.name, tasks, rollout, folder, bar)
             except ToolFailureError:
                 folder.forget_tool_errors()
                 raise

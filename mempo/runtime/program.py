@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import Final
@@ -14,22 +15,31 @@ _VARIABLE: Final = "MEMPO_PROGRAM"
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./+%@-]+", re.ASCII)
 
-_COMMANDS: Final = ("mempo ", "python -m mempo ")
-"""How ``mempo SUBCOMMAND`` can begin."""
-
 
 def started_as() -> str:
-    """``mempo train``, ``python train.py`` or ``python -m mempo.command.train``."""
+    """``mempo train``, ``python train.py`` or ``.venv/bin/python -m mempo.command.train``."""
     return os.environ.get(_VARIABLE) or started_by_process()
 
 
 def started_by_process() -> str:
-    """The same without a subcommand, from the main module and ``sys.argv``."""
+    """The same without a subcommand, from the main module, ``sys.argv`` and the interpreter."""
     module = getattr(sys.modules["__main__"], "__spec__", None)
     if module is not None:
-        return f"python -m {module.name.removesuffix('.__main__')}"
+        return f"{_as_typed(sys.orig_argv[0])} -m {module.name.removesuffix('.__main__')}"
     path = Path(sys.argv[0])
-    return f"python {shlex.quote(path.name)}" if path.suffix == ".py" else path.name
+    if path.suffix == ".py":
+        return f"{_as_typed(sys.orig_argv[0])} {shlex.quote(path.name)}"
+    return _as_typed(sys.argv[0])
+
+
+def _as_typed(program: str) -> str:
+    """The name alone where the shell finds the program by it, else its path from here."""
+    path, name = Path(program).absolute(), Path(program).name
+    found = shutil.which(name)
+    if name == program or (found is not None and Path(found).absolute() == path):
+        return name
+    inside = path.is_relative_to(Path.cwd())
+    return shlex.quote(str(path.relative_to(Path.cwd()) if inside else path))
 
 
 def remember_start(program: str) -> None:
@@ -50,7 +60,8 @@ def hydra_value(value: str) -> str:
 def command(subcommand: str, module: str) -> str:
     """How to start another program: ``mempo index`` where this one was started in that way,
     ``python -m mempo.retrieval.build`` otherwise."""
-    for beginning in _COMMANDS:
-        if started_as().startswith(beginning):
-            return beginning + subcommand
-    return f"python -m {module}"
+    words = shlex.split(started_as())
+    if len(words) > 1 and (Path(words[-2]).name == "mempo"):
+        return shlex.join([*words[:-1], subcommand])
+    python = words[0] if Path(words[0]).name.startswith("python") else "python"
+    return f"{shlex.quote(python)} -m {module}"

@@ -25,6 +25,7 @@ from mempo.config import Config
 from mempo.data.tasks import TaskSets
 from mempo.engine.interface import Sampling
 from mempo.engine.shared import EngineGroup, SharedEngine, make_engine_group
+from mempo.engine.start_arguments import engine_device
 from mempo.engine.vllm_engine import Engine
 from mempo.learning.batches import (
     Batch,
@@ -148,6 +149,7 @@ class RolloutDataModule(L.LightningDataModule, RolloutSource):
                 self.config.model.dtype,
                 self.conversation.end_ids,
                 STOP_STRINGS,
+                engine_device(self.config.trainer.accelerator),
             )
 
     def train_dataloader(self) -> DataLoader[Batch]:

@@ -273,6 +273,9 @@ HTTP = [*LOCAL, "retriever=http", "retriever.url=http://127.0.0.1:8000"]
         (["rollout.max_rounds=1"], ["rollout.max_rounds=1", "memory.weight=0"]),
         (["rollout.max_rounds=many"], ["rollout.max_rounds='many'", "integer"]),
         (["rollout.temperature=0"], ["rollout.temperature=0", "greater than 0"]),
+        (["rollout.top_p=0.9"], ["rollout.top_p=0.9", "leave it at 1", "evaluation.top_p"]),
+        (["rollout.top_k=20"], ["rollout.top_k=20", "leave it at -1", "evaluation.top_k"]),
+        (["evaluation.top_p=0"], ["evaluation.top_p=0", "greater than 0"]),
         (["rollout.context=both"], ["rollout.context='both'", "'full' or 'memory'"]),
         (["rollout.memory_context.keep_steps=0"], ["rollout.memory_context", "keep_steps", "all"]),
         (["memory.weight=-1"], ["memory.weight=-1", "greater than or equal to 0"]),
@@ -369,6 +372,7 @@ def test_help_explains_the_program_and_lists_groups(tmp_path: Path) -> None:
             assert f"{group}: {', '.join(options)}" in result.stdout
         for word in ("MemPO", "usage:", "examples", "main settings", "run_dir"):
             assert word in result.stdout
+        assert ("resume " in result.stdout.partition("main settings")[2]) == (name == "train")
 
 
 @pytest.mark.parametrize(

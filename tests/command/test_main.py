@@ -78,9 +78,38 @@ def test_hints_can_be_typed_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.delenv("MEMPO_PROGRAM")
     monkeypatch.setitem(sys.modules, "__main__", sys)  # the main module of a script has no spec
     monkeypatch.setattr(sys, "__spec__", None)
-    for path, typed in (("/a/train.py", "python train.py"), ("/b/bin/mempo", "mempo")):
+    for name in ("python", "mempo"):
+        (tmp_path / name).write_text("")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "orig_argv", ["python"])
+    for path, typed in (("/a/train.py", "python train.py"), (f"{tmp_path}/mempo", "mempo")):
         monkeypatch.setattr(sys, "argv", [path])
         assert started_as() == typed
+    monkeypatch.setattr(sys, "orig_argv", [str(tmp_path / "python")])
+    monkeypatch.setattr(sys, "argv", ["/a/train.py"])
+    assert started_as() == "python train.py"
+
+
+def test_hints_name_an_interpreter_that_the_shell_does_not_find(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """``.venv/bin/python train.py``, where no environment is activated."""
+    monkeypatch.delenv("MEMPO_PROGRAM", raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "__main__", sys)
+    monkeypatch.setattr(sys, "__spec__", None)
+    for interpreter in (".venv/bin/python", str(tmp_path / ".venv/bin/python")):
+        monkeypatch.setattr(sys, "orig_argv", [interpreter])
+        monkeypatch.setattr(sys, "argv", ["train.py"])
+        assert how_to_go_on("a").endswith("\n  .venv/bin/python train.py run_dir=a resume=auto")
+        assert build_command(Path("c"), Path("i"), 1).startswith(".venv/bin/python -m mempo.retr")
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / ".venv/bin/mempo")])
+    assert started_as() == ".venv/bin/mempo"
+    monkeypatch.setenv("MEMPO_PROGRAM", ".venv/bin/mempo train")
+    assert command("index", "mempo.retrieval.build") == ".venv/bin/mempo index"
+    monkeypatch.setenv("MEMPO_PROGRAM", "/elsewhere/python train.py")
+    assert command("index", "mempo.retrieval.build") == "/elsewhere/python -m mempo.retrieval.build"
 
 
 @pytest.mark.parametrize(

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from transformers import Qwen2Config
 
+from mempo.agent.conversation import Conversation
+from mempo.command.cli import compose
 from mempo.config import EngineConfig
+from mempo.data.tasks import TaskSets
+from mempo.engine import vllm_engine
 from mempo.engine.start_arguments import (
+    Device,
     cpu_arguments,
     device_arguments,
+    engine_device,
     gpu_arguments,
     shared_arguments,
 )
+from mempo.evaluation.models import EvaluatedModel
+from mempo.evaluation.standalone import start_engine
+from mempo.training.datamodule import RolloutDataModule
+from tests.support.small_tokenizers import make_tokenizer
 
 
 def test_shared_arguments() -> None:
@@ -71,17 +84,53 @@ def test_gpu_arguments() -> None:
     assert device.memory_setting == "engine.gpu_memory_utilization"
 
 
-@pytest.mark.parametrize("gpu", [False, True])
-def test_the_device_decides(gpu: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_device_decides(device: Device, tmp_path: Path) -> None:
     """Without ``engine.max_model_len`` the CPU's longest prompt is the model's context."""
     Qwen2Config(max_position_embeddings=640).save_pretrained(tmp_path)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
-    config = EngineConfig()
+    gpu, config = device == "cuda", EngineConfig()
     expected = gpu_arguments(config) if gpu else cpu_arguments(config, 640)
-    assert device_arguments(str(tmp_path), config) == expected
+    assert device_arguments(str(tmp_path), config, device) == expected
     short = EngineConfig(max_model_len=64)
     expected = gpu_arguments(short) if gpu else cpu_arguments(short, 64)
-    assert device_arguments(str(tmp_path / "missing"), short) == expected
+    assert device_arguments(str(tmp_path / "missing"), short, device) == expected
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_the_device_is_the_trainers(gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``trainer=cpu`` on a machine with a GPU too."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    found = {choice: engine_device(choice) for choice in ("auto", "cpu", "gpu")}
+    assert found == {"auto": "cuda" if gpu else "cpu", "cpu": "cpu", "gpu": "cuda"}
+
+
+def test_both_programs_start_engines_on_the_trainers_device(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What ``vllm.LLM`` would be started with, on a machine that has a GPU."""
+    Qwen2Config(max_position_embeddings=640).save_pretrained(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    started: list[Device] = []
+
+    def start(model: str, config: EngineConfig, dtype: str, device: Device) -> Any:
+        started.append(device)
+        return SimpleNamespace(model_config=SimpleNamespace(max_model_len=64))
+
+    monkeypatch.setattr(vllm_engine, "_start", start)
+    monkeypatch.setattr(vllm_engine, "host_random_states_kept", nullcontext)
+    conversation = Conversation(make_tokenizer("bytes"), "Answer.")
+    for choice in ("auto", "cpu", "gpu"):
+        config = compose("evaluate", [f"trainer.accelerator={choice}"])
+        start_engine(EvaluatedModel("a", "a", str(tmp_path), conversation, config), config)
+        module = RolloutDataModule(
+            compose("train", [f"trainer.accelerator={choice}"]),
+            str(tmp_path),
+            make_tokenizer("bytes"),
+            TaskSets([], [], {}),
+        )
+        module.trainer = SimpleNamespace(global_rank=0, world_size=1)  # type: ignore[assignment]
+        module.setup("fit")
+    assert started == ["cuda", "cuda", "cpu", "cpu", "cuda", "cuda"]
 
 
 def test_start_arguments_need_no_vllm() -> None:

@@ -89,6 +89,59 @@ def test_nemo_rl_3497_skyrl_2246_engine_equals_trainer_before_and_after_a_sync(
     assert_engine_agrees(engine, model, temperature)
 
 
+def weights_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.detach() for name, value in model.named_parameters()}
+
+
+def test_every_weight_that_is_withheld_from_the_first_sync_is_named(
+    engine: Engine, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other: parts of fused layers, biases that are all zeros, and what the CPU's
+    kernels keep in packed copies outside the parameters."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    weights = weights_of(model)
+    assert len(weights) == 2 + 12 * ARCHITECTURE.num_hidden_layers
+    assert not weights["model.layers.1.self_attn.q_proj.bias"].any()
+    monkeypatch.setattr(engine, "_proven_names", None)  # as if it had just started
+    for withheld in weights:
+        rest = [(name, value) for name, value in weights.items() if name != withheld]
+        with pytest.raises(EngineError) as caught:
+            engine.sync(rest)
+        assert f"brought 25 weights, and the engine's model lacks {withheld}:" in str(caught.value)
+    assert not torch.are_deterministic_algorithms_enabled()
+    engine.sync(weights.items())
+    assert_engine_agrees(engine, model, 1.0)
+
+
+def test_a_layer_or_everything_withheld_from_the_first_sync(
+    engine: Engine, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    weights = weights_of(model)
+    monkeypatch.setattr(engine, "_proven_names", None)
+    with pytest.raises(EngineError, match="brought no weights"):
+        engine.sync([])
+    rest = [(name, value) for name, value in weights.items() if "layers.1." not in name]
+    with pytest.raises(EngineError, match=r"lacks .*layers\.1\..* and 7 more: sampling"):
+        engine.sync(rest)
+    engine.sync(weights.items())
+    assert_engine_agrees(engine, model, 1.0)
+
+
+def test_later_syncs_bring_the_same_names(engine: Engine, folder: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    weights = weights_of(model)
+    engine.sync(weights.items())
+    for withheld in ("model.layers.0.mlp.up_proj.weight", "model.embed_tokens.weight"):
+        rest = [(name, value) for name, value in weights.items() if name != withheld]
+        with pytest.raises(EngineError, match=f"brought 25 weights, .* lacks {withheld}:"):
+            engine.sync(rest)
+    with pytest.raises(EngineError, match="brought no weights"):
+        engine.sync([])
+    engine.sync(weights.items())
+    assert_engine_agrees(engine, model, 1.0)
+
+
 def test_tied_output_layer_follows_the_embedding(engine: Engine, folder: Path) -> None:
     """A sync that changes only the embedding changes what is sampled."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)

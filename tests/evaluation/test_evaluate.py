@@ -13,8 +13,15 @@ from torch.multiprocessing.spawn import spawn
 from mempo.agent.rollout import Rollout
 from mempo.command.cli import compose
 from mempo.config import EvaluationConfig
+from mempo.engine.interface import Sampling
 from mempo.evaluation.differences import compared_pairs, paired_differences
-from mempo.evaluation.evaluate import evaluate, evaluation_entry, evaluation_settings, flat_entry
+from mempo.evaluation.evaluate import (
+    evaluate,
+    evaluation_entry,
+    evaluation_sampling,
+    evaluation_settings,
+    flat_entry,
+)
 from mempo.runtime.run_files import write_json
 from mempo.trajectory import Objective, Task
 from tests.support.fakes import AnsweringEngine, FakeRetriever
@@ -51,6 +58,12 @@ ROWS = [
     summary(4, 5, 0.25, format_valid=0.0),
     summary(4, 8, 0.0, answered=0.0, ending="max_rounds", format_valid=0.0),
 ]
+
+
+def test_evaluation_may_sample_as_training_may_not() -> None:
+    settings = EvaluationConfig(temperature=0.7, top_p=0.9, top_k=20)
+    assert evaluation_sampling(settings) == Sampling(temperature=0.7, top_p=0.9, top_k=20)
+    assert evaluation_sampling(EvaluationConfig()) == Sampling(0.0, 1.0, -1)
 
 
 def test_figures_worked_out_by_hand() -> None:

@@ -16,9 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
 from mempo.agent.error_rate import ToolFailureError
-from mempo.command.cli import compose
+from mempo.agent.prompts import load_template
+from mempo.command.cli import compose, compose_tree
+from mempo.command.run_settings import evaluation_settings
 from mempo.config import Config
 from mempo.data.compose import row_ids
 from mempo.data.tasks import load_heldout_tasks, load_task_sets
@@ -66,6 +69,14 @@ def make_model(folder: Path) -> None:
     make_tokenizer("bytes").save_pretrained(folder)
     (folder / "config.json").write_text('{"model_type": "qwen2"}')
     (folder / "model.safetensors").write_bytes(b"weights")
+
+
+def make_run(folder: Path, overrides: Sequence[str]) -> Path:
+    """A finished run of ``train.py`` with these overrides."""
+    make_model(folder / "model")
+    (folder / ".hydra").mkdir()
+    OmegaConf.save(compose_tree("train", overrides), folder / ".hydra" / "config.yaml")
+    return folder
 
 
 def write_lines(path: Path, records: Sequence[dict[str, Any]]) -> None:
@@ -422,6 +433,43 @@ def test_what_a_failing_retriever_spoiled_is_done_again(
     assert kept == ["q0", "q2", "q3", "q4"]
     settings = json.loads((folder / "evaluation_settings.json").read_text())
     assert len(EvaluationFolder(folder, settings).records) == 4
+
+
+# Runs bring their settings
+
+
+def test_each_run_is_spoken_to_as_it_was_trained(
+    data: list[str], models: Path, tmp_path: Path
+) -> None:
+    """Two runs in one call, by their folders alone: each has its own instructions and system
+    message, and the tasks are those of the runs, not of the generated world."""
+    spoken = {"good": ("default", "Be right."), "half": ("compact", "Be half right.")}
+    runs = {}
+    for name, (template, system) in spoken.items():
+        runs[name] = make_run(tmp_path / "runs" / name, [*data, "model.prompt_template=" + template,
+                              f"model.system_prompt='{system}'"])  # fmt: skip
+    named = f"evaluation.models={{good: {runs['good']}, half: {runs['half']}}}"
+    folder, engines = tmp_path / "run", Engines()
+    settings = evaluation_settings([named, "evaluation.contexts=[memory]"], str(folder))
+    found = evaluate_models(settings.config, engines, settings.own)
+    assert {name: entry["exact_match"] for name, entry in found.items()} == {
+        "good/memory": 100.0,
+        "half/memory": 50.0,
+    }
+    assert engines.names == list(spoken)
+    for engine, (template, system) in zip(engines.started, spoken.values(), strict=True):
+        assert len(engine.requests) == QUESTIONS
+        for number, request in enumerate(engine.requests):
+            prompt = engine._conversation.decode(request.prompt_ids)
+            text = load_template(template).render(question=f"Who is number {number}?")
+            assert system in prompt
+            assert text in prompt
+    record = json.loads((folder / "evaluation_settings.json").read_text())
+    assert {
+        name: (one["model"]["prompt_template"], one["model"]["system_prompt"])
+        for name, one in record["models"].items()
+    } == spoken
+    assert record["data"]["format"] == "local"
 
 
 # What is wrong is told before an engine starts

@@ -13,6 +13,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM_SECONDS = 600
+_ACTIVATED = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+"""As in a shell where the environment is activated: ``python`` is this interpreter."""
 
 
 def run_program(program: str, *arguments: str, expect: int = 0, folder: Path = ROOT) -> str:
@@ -24,7 +26,7 @@ def run_program(program: str, *arguments: str, expect: int = 0, folder: Path = R
         text=True,
         timeout=PROGRAM_SECONDS,
         cwd=folder,
-        env={**os.environ, "WANDB_MODE": "offline"},
+        env={**os.environ, "WANDB_MODE": "offline", "PATH": _ACTIVATED},
     )
     assert done.returncode == expect, done.stdout[-4000:] + done.stderr[-4000:]
     return done.stderr + done.stdout

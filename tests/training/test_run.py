@@ -183,7 +183,8 @@ def test_torchtitan_3602_two_evaluations_give_one_table(
     trained = json.loads((folder / "evaluation.json").read_text())
     settings = ["experiment=debug", f"cache_dir={cache}"]
     one, two = tmp_path / "one", tmp_path / "two"
-    run_program("evaluate.py", *settings, f"evaluation.model_path={folder}", f"run_dir={one}")
+    output = run_program("evaluate.py", f"evaluation.model_path={folder}", f"run_dir={one}")
+    assert f"settings of {folder}\n" in output
     after = trained["after"]["contexts"]
     assert json.loads((one / "evaluation.json").read_text()) == {
         f"{folder}/model/{context}": entry for context, entry in after.items()

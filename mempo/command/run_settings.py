@@ -1,0 +1,182 @@
+"""The settings of ``evaluate.py``: a run's own, where it is given a run's folder.
+
+A model is evaluated as it was trained: spoken to with the run's instructions, system message and
+precision, on the run's tasks and passages, within the run's limits for evaluation. They stand in
+the run's ``.hydra/config.yaml``. The command line is composed on top of them by Hydra, as it is on
+top of ``conf/evaluate.yaml``, so that what it says wins.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+import yaml
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from mempo.command.cli import CONF_DIR, compose_tree, hydra_untouched, to_config
+from mempo.config import Config
+from mempo.evaluation.named_models import model_folder, named_models, run_of
+from mempo.evaluation.settings import check_shared
+from mempo.runtime.errors import ConfigError
+from mempo.runtime.nested import leaves
+from mempo.runtime.run_folder import CONFIG_FILE
+
+_SECTIONS: Final = (
+    "model", "data", "retriever", "rollout", "engine", "reward", "scoring", "evaluation"
+)  # fmt: skip
+"""What a run brings. The rest is how it was trained, and where: seed and devices are the call's."""
+
+_NOT_BROUGHT: Final = (
+    "evaluation.model_path",
+    "evaluation.models",
+    "model.chat_template",  # the run's model folder holds it
+    "rollout.top_p",  # of training alone
+    "rollout.top_k",
+)
+_PATHS: Final = (
+    "data.questions", "data.heldout_questions", "data.corpus", "retriever.index",
+    "model.prompt_template",
+)  # fmt: skip
+_BASE: Final = "mempo_run"
+_SHOWN: Final = 8
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """``config`` is the call's; ``own`` has each model's, by what the setting calls it. ``told``
+    are the lines that say where settings come from. ``tree`` is what was composed for the first
+    run, None where there is none."""
+
+    config: Config
+    own: Mapping[str, Config]
+    told: Sequence[str]
+    tree: DictConfig | None
+
+
+def evaluation_settings(overrides: Sequence[str], run_dir: str) -> EvaluationSettings:
+    """What the command line's ``overrides`` of ``conf/evaluate.yaml`` mean.
+
+    Raises ``ConfigError`` for a model folder that brings no settings where ``model=`` gives none
+    either, and for runs that bring different tasks or limits.
+    """
+    defaults = compose_tree("evaluate", run_dir=run_dir)
+    tree, model_given = _composed(_plain(defaults), overrides, run_dir)
+    asked = tree.evaluation
+    setting, wanted = named_models(asked.model_path, _plain(asked).get("models"))
+    runs = {name: run_of(model_folder(path, setting)) for name, path in wanted.items()}
+    for name, run in runs.items():
+        if run is None and not model_given:
+            raise ConfigError(_how_to_speak(setting, wanted[name]))
+    trees: dict[str, DictConfig] = {}
+    told: list[str] = []
+    for name, run in runs.items():
+        if run is not None:
+            base = _with_settings_of(run, defaults)
+            trees[name], _ = _composed(base, overrides, run_dir)
+            _name_path(trees[name], wanted)
+            told.append(_told(run, base, trees[name]))
+    configs = {name: _checked(trees[name], cast(Path, runs[name])) for name in trees}
+    if not configs:
+        tree = compose_tree("evaluate", overrides, run_dir=run_dir)
+        _name_path(tree, wanted)
+        return EvaluationSettings(to_config(tree), {}, (), None)
+    check_shared(configs)
+    config = next(iter(configs.values()))
+    own = {
+        name: dataclasses.replace(config, model=its.model, engine=its.engine)
+        for name, its in configs.items()
+    }
+    return EvaluationSettings(config, own, told, next(iter(trees.values())))
+
+
+def _composed(
+    base: Mapping[str, Any], overrides: Sequence[str], run_dir: str
+) -> tuple[DictConfig, bool]:
+    """``base`` with the command line on top, and whether that chose an option of ``model``."""
+    program = cast(DictConfig, OmegaConf.load(CONF_DIR / "evaluate.yaml"))
+    groups = [str(next(iter(entry))) for entry in program.defaults if isinstance(entry, DictConfig)]
+    defaults = ["_self_", *({name: None} for name in groups if not name.startswith("override "))]
+    ConfigStore.instance().store(name=_BASE, node={"defaults": defaults, **base})
+    with hydra_untouched(), initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+        tree = hydra_compose(_BASE, [f"run_dir='{run_dir}'", *overrides], return_hydra_config=True)
+    given = tree.hydra.runtime.choices.get("model") is not None
+    OmegaConf.set_struct(tree, False)
+    del tree["hydra"]
+    return tree, given
+
+
+def _name_path(tree: DictConfig, wanted: Mapping[str, str]) -> None:
+    """``model=pretrained`` asks for a path to train from, which is not read here."""
+    if tree.model.source == "pretrained" and tree.model.path is None:
+        tree.model.path = next(iter(wanted.values()))
+
+
+def _with_settings_of(run: Path, defaults: DictConfig) -> dict[str, Any]:
+    """The defaults with a run's settings in their place."""
+    file = run / CONFIG_FILE
+    try:
+        tree = OmegaConf.load(file)
+        brought = {
+            name: OmegaConf.to_container(tree[name], resolve=True)
+            for name in _SECTIONS
+            if isinstance(tree, DictConfig) and name in tree
+        }
+        started_in = _started_in(run)
+    except (OSError, yaml.YAMLError, OmegaConfBaseException) as error:
+        raise ConfigError(f"{file}: the run's settings cannot be read ({error})") from None
+    base = cast(DictConfig, OmegaConf.merge(OmegaConf.create(_plain(defaults)), brought))
+    for name in _NOT_BROUGHT:
+        OmegaConf.update(base, name, OmegaConf.select(defaults, name))
+    for name in _PATHS:
+        path = OmegaConf.select(base, name)
+        if isinstance(path, str) and started_in is not None and (started_in / path).exists():
+            OmegaConf.update(base, name, str(started_in / path))
+    return _plain(base)
+
+
+def _started_in(run: Path) -> Path | None:
+    """The folder that the run's relative paths start from, where it is not the current one."""
+    file = (run / CONFIG_FILE).with_name("hydra.yaml")
+    found = OmegaConf.select(OmegaConf.load(file), "hydra.runtime.cwd") if file.exists() else None
+    return None if found is None or Path(found) == Path.cwd() else Path(found)
+
+
+def _checked(tree: DictConfig, run: Path) -> Config:
+    try:
+        return to_config(tree)
+    except ConfigError as error:
+        raise ConfigError(f"{error}\n(with the settings of {run / CONFIG_FILE})") from None
+
+
+def _told(run: Path, base: Mapping[str, Any], tree: DictConfig) -> str:
+    """Where settings come from, and what the command line changed."""
+    before = leaves({name: base[name] for name in _SECTIONS})
+    after = leaves({name: _plain(tree)[name] for name in _SECTIONS})
+    changed = [
+        f"{name}={after.get(name)}"
+        for name in [*after, *(one for one in before if one not in after)]
+        if before.get(name) != after.get(name) and name not in _NOT_BROUGHT[:2]
+    ]
+    more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
+    here = f"; changed here: {', '.join(changed[:_SHOWN])}{more}" if changed else ""
+    return f"settings of {run}{here}"
+
+
+def _how_to_speak(setting: str, path: str) -> str:
+    options = ", ".join(sorted(file.stem for file in (CONF_DIR / "model").glob("*.yaml")))
+    return (
+        f"{setting}={path} is a model without a run's settings: say how it is spoken to, with "
+        f"model=pretrained or another of {options}; or give the folder of the run that trained it"
+    )
+
+
+def _plain(tree: Any) -> dict[str, Any]:
+    return cast(dict[str, Any], OmegaConf.to_container(tree))

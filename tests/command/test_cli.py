@@ -1,0 +1,82 @@
+"""What a person may type wrong, and sweeps (around the method)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.programs import ROOT, run_program
+
+PROGRAM = f"""
+import sys
+import hydra
+
+sys.path.insert(0, {str(ROOT)!r})
+from mempo.command.cli import CONF_DIR, command_line, to_config
+
+@hydra.main(config_path=str(CONF_DIR), config_name="train", version_base="1.3")
+def main(cfg):
+    print("writes into", to_config(cfg).run_dir)
+
+with command_line("train"):
+    main()
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program with the command line of ``train.py``, which says where it would write."""
+    path = tmp_path_factory.mktemp("program") / "stand_in.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("typed", "sentence"),
+    [
+        (
+            "model=qwen9",
+            "error: model=qwen9: there is no such option; did you mean model=qwen2_5_7b?\n"
+            "model is one of llama3_70b, pretrained, qwen2_5_0_5b, qwen2_5_14b, qwen2_5_1_5b, "
+            "qwen2_5_32b, qwen2_5_72b, qwen2_5_7b, smollm2_135m, tiny\n",
+        ),
+        (
+            "retriever=zzzz",
+            "error: retriever=zzzz: there is no such option\n"
+            "retriever is one of bm25s, http, rank_bm25, world\n",
+        ),
+        (
+            "experiment=null",
+            "error: experiment=null: it names no option: leave it out, or take debug, ",
+        ),
+    ],
+)
+def test_a_wrong_option_gets_a_sentence_with_the_nearest(
+    program: Path, typed: str, sentence: str
+) -> None:
+    output = run_program(str(program), typed, expect=2, folder=program.parent)
+    assert output.startswith(sentence)
+    assert "Traceback" not in output
+
+
+def written(output: str) -> list[str]:
+    marked = [line for line in output.splitlines() if line.startswith("writes into ")]
+    return [line.removeprefix("writes into ") for line in marked]
+
+
+def test_each_job_of_a_sweep_has_its_own_folder(program: Path, tmp_path: Path) -> None:
+    sweep = tmp_path / "sweep"
+    output = run_program(
+        str(program), "--multirun", f"run_dir={sweep}", "seed=0,1", folder=tmp_path
+    )
+    assert written(output) == [f"{sweep}/0", f"{sweep}/1"]
+    assert (sweep / "1" / ".hydra" / "config.yaml").is_file()
+    one = run_program(str(program), f"run_dir={sweep}/one", folder=tmp_path)
+    assert written(one) == [f"{sweep}/one"]
+
+
+def test_a_sweep_into_several_folders_is_refused(program: Path, tmp_path: Path) -> None:
+    output = run_program(str(program), "-m", "run_dir=a,b", "seed=0,1", expect=2, folder=tmp_path)
+    assert "error: run_dir=a,b: a sweep has one folder, in which each job gets its own" in output
+    assert list(tmp_path.iterdir()) == []
