@@ -14,10 +14,13 @@ import hydra
 
 sys.path.insert(0, {str(ROOT)!r})
 from mempo.command.cli import CONF_DIR, command_line, to_config
+from mempo.command.run_record import write_record
 
 @hydra.main(config_path=str(CONF_DIR), config_name="train", version_base="1.3")
 def main(cfg):
-    print("writes into", to_config(cfg).run_dir)
+    config = to_config(cfg)
+    write_record(cfg, config)
+    print("writes into", config.run_dir)
 
 with command_line("train"):
     main()

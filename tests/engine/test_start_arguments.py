@@ -114,7 +114,9 @@ def test_both_programs_start_engines_on_the_trainers_device(
 
     def start(model: str, config: EngineConfig, dtype: str, device: Device) -> Any:
         started.append(device)
-        return SimpleNamespace(model_config=SimpleNamespace(max_model_len=64))
+        return SimpleNamespace(
+            model_config=SimpleNamespace(max_model_len=64), apply_model=lambda function: []
+        )
 
     monkeypatch.setattr(vllm_engine, "_start", start)
     monkeypatch.setattr(vllm_engine, "host_random_states_kept", nullcontext)
