@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,16 +71,3 @@ def llvmlite_hidden() -> Iterator[None]:
     finally:
         if module is not None:
             sys.modules[name] = module
-
-
-def without_compiler_if_there_is_none() -> None:
-    """Where no C++ compiler is installed, torch compiles nothing in this process from now on.
-
-    On the CPU vLLM compiles a few small functions when the first tokens are sampled, which would
-    end a run there, minutes after its start. Uncompiled they give the same.
-    """
-    if shutil.which(os.environ.get("CXX", "g++")) is not None:
-        return
-    import torch._dynamo.config
-
-    torch._dynamo.config.disable = True

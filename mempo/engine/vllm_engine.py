@@ -21,7 +21,6 @@ from mempo.engine.host_state import (
     host_random_states_kept,
     llvmlite_hidden,
     rank_in_environment,
-    without_compiler_if_there_is_none,
 )
 from mempo.engine.interface import Generation, Sampling
 from mempo.engine.start_arguments import (
@@ -246,8 +245,6 @@ def _start(model: str, config: EngineConfig, dtype: str, device: Device) -> Any:
         from vllm.platforms import current_platform
 
         check_build(device, current_platform.is_cpu())
-        if device == "cpu":
-            without_compiler_if_there_is_none()
         with llvmlite_hidden(), rank_in_environment(device):
             return LLM(model, **arguments)
     except ImportError as error:
