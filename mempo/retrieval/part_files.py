@@ -231,6 +231,7 @@ def _save(folder: Path, name: str, values: NDArray[Any]) -> None:
     is full. Raises ``OSError``."""
     values = np.ascontiguousarray(values)
     with (folder / f"{name}.npy").open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(values))
+        header = {"descr": values.dtype.str, "fortran_order": False, "shape": values.shape}
+        np.lib.format.write_array_header_1_0(file, header)  # type: ignore[no-untyped-call]
         if values.size:
             file.write(values.view(np.uint8).data)

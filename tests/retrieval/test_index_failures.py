@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,7 +68,9 @@ def finds(corpus: Path, index: Path, title_weight: int) -> bool:
 
 
 @pytest.mark.parametrize("way", ["exchange", "rename"])
-def test_killed_at_every_step_the_older_index_or_the_new_one_is_there(tmp_path, way):
+def test_killed_at_every_step_the_older_index_or_the_new_one_is_there(
+    tmp_path: Path, way: str
+) -> None:
     """SIGKILL before every rename and removal; "rename" is for systems that cannot exchange folders
     in one step: there the index may be away until the next build, which puts it back."""
     corpus, index = write_corpus(tmp_path / "c.jsonl"), tmp_path / "i"
@@ -93,7 +96,9 @@ def test_killed_at_every_step_the_older_index_or_the_new_one_is_there(tmp_path, 
 
 
 @pytest.mark.parametrize("room", [0, 150, 500, 900])
-def test_without_room_a_build_ends_with_a_sentence_and_leaves_nothing(tmp_path, room):
+def test_without_room_a_build_ends_with_a_sentence_and_leaves_nothing(
+    tmp_path: Path, room: int
+) -> None:
     corpus, index = write_corpus(tmp_path / "c.jsonl", 100), tmp_path / "deep" / "i"
     program = (
         "import resource, sys; from mempo.retrieval.build import main;"
@@ -117,7 +122,7 @@ def test_without_room_a_build_ends_with_a_sentence_and_leaves_nothing(tmp_path, 
     assert finds(corpus, index, 1)
 
 
-def test_a_faulty_corpus_leaves_the_older_index_and_nothing_else(tmp_path):
+def test_a_faulty_corpus_leaves_the_older_index_and_nothing_else(tmp_path: Path) -> None:
     corpus, index = write_corpus(tmp_path / "c.jsonl"), tmp_path / "i"
     build_index(corpus, index)
     good = corpus.read_bytes()
@@ -131,7 +136,7 @@ def test_a_faulty_corpus_leaves_the_older_index_and_nothing_else(tmp_path):
     assert finds(corpus, index, 1)
 
 
-def test_parts_that_a_crash_damaged_are_read_again(tmp_path):
+def test_parts_that_a_crash_damaged_are_read_again(tmp_path: Path) -> None:
     corpus, index = write_corpus(tmp_path / "c.jsonl"), tmp_path / "i"
     assert killed_at(2, "exchange", corpus, index)
     (state, *_) = sorted((tmp_path / "i.building").glob("part-*/build-state.json"))
@@ -140,7 +145,7 @@ def test_parts_that_a_crash_damaged_are_read_again(tmp_path):
     assert finds(corpus, index, 3)
 
 
-def test_blank_lines_at_the_end_are_none_and_elsewhere_named(tmp_path):
+def test_blank_lines_at_the_end_are_none_and_elsewhere_named(tmp_path: Path) -> None:
     corpus, index = write_corpus(tmp_path / "c.jsonl", 8), tmp_path / "i"
     lines = corpus.read_text()
     corpus.write_text(lines + "\n  \n")
@@ -181,7 +186,9 @@ def test_blank_lines_at_the_end_are_none_and_elsewhere_named(tmp_path):
         (["n" * 5000, "{new}"], "cannot be read (File name too long)"),
     ],
 )
-def test_every_wrong_value_of_a_build_is_a_sentence(tmp_path, capsys, values, words):
+def test_every_wrong_value_of_a_build_is_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], values: list[str], words: str
+) -> None:
     corpus = write_corpus(tmp_path / "c.jsonl")
     places = {"corpus": corpus, "folder": tmp_path, "new": tmp_path / "a" / "i"}
     with pytest.raises(SystemExit) as caught:
@@ -193,7 +200,7 @@ def test_every_wrong_value_of_a_build_is_a_sentence(tmp_path, capsys, values, wo
     assert names(tmp_path) == {"c.jsonl"}
 
 
-def test_a_huge_part_is_the_whole_corpus(tmp_path):
+def test_a_huge_part_is_the_whole_corpus(tmp_path: Path) -> None:
     corpus, index = write_corpus(tmp_path / "c.jsonl"), tmp_path / "i"
     main([str(corpus), str(index), "--part-words", str(10**30)])
     assert finds(corpus, index, 1)
@@ -213,7 +220,9 @@ def test_a_huge_part_is_the_whole_corpus(tmp_path):
         {"surprise": 1},
     ],
 )
-def test_a_manifest_changed_by_hand_says_what_to_run(tmp_path, change):
+def test_a_manifest_changed_by_hand_says_what_to_run(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
     corpus, index = write_corpus(tmp_path / "c.jsonl"), tmp_path / "i"
     build_index(corpus, index)
     manifest = json.loads((index / MANIFEST).read_text())
@@ -226,13 +235,13 @@ def test_a_manifest_changed_by_hand_says_what_to_run(tmp_path, change):
 
 
 @pytest.mark.parametrize("index", ["", "{corpus}", "{folder}", "{folder}/none", "n" * 5000, "a\0b"])
-def test_a_path_that_is_no_index_says_what_to_run(tmp_path, index):
+def test_a_path_that_is_no_index_says_what_to_run(tmp_path: Path, index: str) -> None:
     corpus = write_corpus(tmp_path / "c.jsonl")
     with pytest.raises(IndexFileError, match=r"run `python -m mempo\.retrieval\.build"):
         Bm25sRetriever(corpus, index.format(corpus=corpus, folder=tmp_path))
 
 
-def test_paths_with_spaces_are_quoted_in_the_command_to_run(tmp_path):
+def test_paths_with_spaces_are_quoted_in_the_command_to_run(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "my corpus.jsonl")
     with pytest.raises(IndexFileError) as caught:
         Bm25sRetriever(corpus, tmp_path / "it's")
