@@ -522,6 +522,18 @@ def test_a_run_searches_an_index(tmp_path: Path, questions: str) -> None:
     assert retriever.search("second piece", 1)[0].id == "e"
 
 
+def test_the_home_folder_in_the_path_of_an_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    corpus = write_corpus(tmp_path / "c.jsonl")
+    build_index(corpus, tmp_path / "i")
+    retriever = build_retriever(RetrieverConfig(kind="bm25s", index="~/i"), corpus)
+    assert len(retriever.search("second piece", 1)) == 1
+    with pytest.raises(IndexFileError, match=r"~nobody-of-this-name/i: there is no index: run"):
+        build_retriever(RetrieverConfig(kind="bm25s", index="~nobody-of-this-name/i"), corpus)
+
+
 def test_the_registry_refuses_what_it_cannot_search(local: RankBm25Retriever) -> None:
     with pytest.raises(ConfigError, match=r"give data\.corpus"):
         build_retriever(RetrieverConfig(), None)

@@ -1,4 +1,5 @@
-"""Builds that fail, are killed or run out of room: the index that was there stays whole."""
+"""Builds that fail, are killed or run out of room: the index that was there stays whole
+(specification section 11)."""
 
 from __future__ import annotations
 
