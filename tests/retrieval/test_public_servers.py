@@ -1,4 +1,4 @@
-"""Servers of other projects, as they publish them, over real connections (specification section 11)."""
+"""Servers of other projects as they publish them, over real connections (section 11)."""
 
 from __future__ import annotations
 
