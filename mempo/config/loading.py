@@ -40,7 +40,11 @@ def _explain(detail: Any) -> str:
 
 def require_path(path: str, setting: str) -> Path:
     """The path, or ``ConfigError`` that names the setting."""
-    found = Path(path).expanduser()
-    if not found.exists():
-        raise ConfigError(f"{setting}={path}: no such file or folder")
-    return found
+    try:
+        found = Path(path).expanduser()
+        if found.exists():
+            return found
+        cause = "no such file or folder"
+    except (OSError, RuntimeError) as error:  # a name too long, say, or nobody's home
+        cause = getattr(error, "strerror", None) or str(error)
+    raise ConfigError(f"{setting}={path}: {cause}")

@@ -21,8 +21,8 @@ class RetrieverConfig:
     """
 
     kind: Literal["rank_bm25", "bm25s", "http"] = "rank_bm25"
-    top_k: int = Field(default=5, ge=1)
-    title_weight: int = Field(default=1, ge=1)
+    top_k: int = Field(default=5, ge=1, le=1000)
+    title_weight: int = Field(default=1, ge=1, le=1000)
     passage_chars: int = Field(default=5000, ge=1)
     page_chars: int = Field(default=25000, ge=1)
     short_chars: int = Field(default=100, ge=1)

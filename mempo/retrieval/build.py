@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from mempo.retrieval import index_files
 from mempo.retrieval.corpus_reader import MEGABYTE, CorpusReader
-from mempo.retrieval.index_files import IndexFileError, Manifest
+from mempo.retrieval.index_files import MOST_TITLE_WEIGHT, IndexFileError, Manifest
 from mempo.retrieval.index_swap import PLAN, put_in_place, recover, tidy, working_folder
 from mempo.retrieval.part_files import write_scores, write_tables
 from mempo.retrieval.words import TOKENIZER
@@ -38,8 +38,6 @@ from mempo.runtime.rows import DataError
 
 PART_WORDS: Final = 50_000_000
 """Words of a part: about 500,000 passages of 100 words, sorted within about 2 GB of memory."""
-
-MOST_TITLE_WEIGHT: Final = 1_000
 
 
 def build_index(

@@ -33,6 +33,9 @@ from mempo.runtime.program import command
 FORMAT: Final = 1
 """Raise it when the code that builds indexes changes what they hold."""
 
+MOST_TITLE_WEIGHT: Final = 1_000
+"""As ``retriever.title_weight``."""
+
 MANIFEST: Final = "index.json"
 HASH_BLOCK: Final = 1 << 24
 
@@ -95,7 +98,8 @@ def read_manifest(folder: Path, remedy: str) -> Manifest:
     except FileNotFoundError:
         raise IndexFileError(f"{folder}: there is no index: {remedy}") from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise IndexFileError(f"{folder / MANIFEST} cannot be read ({error}): {remedy}") from None
+        cause = getattr(error, "strerror", None) or error
+        raise IndexFileError(f"{folder / MANIFEST} cannot be read ({cause}): {remedy}") from None
 
 
 def build_command(corpus: Path, index: Path, title_weight: int) -> str:

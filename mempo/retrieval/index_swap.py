@@ -49,10 +49,23 @@ def tidy(output: Path) -> None:
     """Removes what a build, killed after its last step, left beside and in its index."""
     for before in (working_folder(output), _replaced(output)):
         if (before / MANIFEST).is_file() and not (before / PLAN).exists():
-            shutil.rmtree(before, ignore_errors=True)
+            with suppress(OSError):
+                _remove(before)
+        with suppress(OSError):  # it is not there, or not empty
+            before.rmdir()
     for leftover in (output / PLAN, output / "lock", *output.glob("part-*/build-*")):
         with suppress(OSError):  # they do no harm
             leftover.unlink()
+
+
+def _remove(index: Path) -> None:
+    """Removes an index, its manifest last: a kill on the way leaves what ``tidy`` knows again."""
+    for entry in index.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry, ignore_errors=True)
+        elif entry.name != MANIFEST:
+            entry.unlink(missing_ok=True)
+    (index / MANIFEST).unlink(missing_ok=True)
 
 
 def _replaced(output: Path) -> Path:

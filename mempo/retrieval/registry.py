@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from mempo.config import RetrieverConfig
@@ -40,4 +41,6 @@ def build_retriever(
             "no file of their own: give data.corpus=<file.jsonl>, or use retriever=rank_bm25"
         )
     index = default_index(corpus) if config.index is None else Path(config.index)
+    with suppress(RuntimeError):  # ~ of nobody: the path as it stands, which there is not
+        index = index.expanduser()
     return Bm25sRetriever(corpus, index, config.title_weight)

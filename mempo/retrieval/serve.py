@@ -11,6 +11,7 @@ that the server fails at 500, and its log holds the traceback.
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import logging
 import socket
@@ -30,6 +31,7 @@ from starlette.routing import Route
 from mempo.config import RetrieverConfig, require_path
 from mempo.retrieval import protocols
 from mempo.retrieval.base import Retriever
+from mempo.retrieval.index_files import MOST_TITLE_WEIGHT
 from mempo.retrieval.registry import build_retriever
 from mempo.runtime.errors import MempoError
 from mempo.runtime.friendly_errors import friendly_errors
@@ -170,13 +172,19 @@ def serve(corpus: str, index: str | None, host: str, port: int, title_weight: in
     config = RetrieverConfig(
         kind="rank_bm25" if index is None else "bm25s", index=index, title_weight=title_weight
     )
+    named = f"[{host}]" if ":" in host else host
     try:
-        listening = socket.create_server((host, port), backlog=1024)
-    except OSError as error:
-        raise MempoError(
-            f"cannot listen on {host}:{port} ({error.strerror or error}): choose another --port"
-        ) from None
-    address = f"http://{host}:{listening.getsockname()[1]}"
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.create_server((host, port), family=family, backlog=1024)
+    except (OSError, TypeError) as error:  # the latter for a name that cannot be written
+        cause = getattr(error, "strerror", None) or error
+        remedy = (
+            "choose another --port"
+            if isinstance(error, OSError) and error.errno in (errno.EADDRINUSE, errno.EACCES)
+            else "give --host an address of this machine, 127.0.0.1 or 0.0.0.0"
+        )
+        raise MempoError(f"cannot listen on {named}:{port} ({cause}): {remedy}") from None
+    address = f"http://{named}:{listening.getsockname()[1]}"
     server = RetrievalServer(lambda: build_retriever(config, path))
     web = uvicorn.Server(uvicorn.Config(server.app, log_level="warning"))
 
@@ -215,8 +223,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--port", type=int, default=8000, help="0: any free one")
     parser.add_argument("--title-weight", type=int, default=1, help="as retriever.title_weight")
     given = parser.parse_args(arguments)
-    if given.title_weight < 1:
-        parser.error("--title-weight must be at least 1")
+    if not 1 <= given.title_weight <= MOST_TITLE_WEIGHT:
+        parser.error(f"--title-weight must be from 1 to {MOST_TITLE_WEIGHT}")
+    if not 0 <= given.port <= 65535:
+        parser.error("--port must be from 0 (any free one) to 65535")
+    for name in ("corpus", "index", "host"):
+        if getattr(given, name) is not None and not getattr(given, name).strip():
+            parser.error(f"--{name} is empty: give one, or leave it out")
     serve(given.corpus, given.index, given.host, given.port, given.title_weight)
 
 

@@ -36,6 +36,7 @@ from mempo.retrieval import (
 )
 from mempo.retrieval.build import build_index
 from mempo.retrieval.http import ServerError
+from mempo.retrieval.serve import main as serve_main
 from mempo.runtime.errors import ConfigError
 from mempo.trajectory import Objective, Task
 from tests.support.pages import known_page
@@ -120,7 +121,7 @@ def test_what_stands_on_the_wire(url: str) -> None:
     body = {"queries": ["second piece"], "topk": 1}
     document = {"id": "e", "contents": '"No link"\nThe second piece of this page.'}
     plain = httpx.post(f"{url}/retrieve", json=body).json()
-    assert plain == {"result": [[document]]}
+    assert plain == {"result": [[document | {"url": "No link"}]]}
     scored = httpx.post(f"{url}/retrieve", json=body | {"return_scores": True}).json()
     ((found,),) = scored["result"]
     assert found["document"] == document
@@ -351,7 +352,7 @@ def result(*entries: object) -> bytes:
         (result([{"document": {"id": "1"}, "score": 1}]), 'a result has no text "contents"'),
         (result([SCORED | {"document": {"contents": " \n "}}]), "blank"),
         (result([SCORED | {"score": "high"}]), 'no number as its "score"'),
-        (result([{"document": {"id": "1", "contents": "T\nx"}}]), 'no number as its "score"'),
+        (result([{"document": {"id": "1"}}]), 'a result has no text "contents"'),
     ],
 )
 def test_nonsense_is_an_error_with_address_setting_and_what_came(body: bytes, words: str) -> None:
@@ -521,6 +522,18 @@ def test_a_run_searches_an_index(tmp_path: Path, questions: str) -> None:
     assert retriever.search("second piece", 1)[0].id == "e"
 
 
+def test_the_home_folder_in_the_path_of_an_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    corpus = write_corpus(tmp_path / "c.jsonl")
+    build_index(corpus, tmp_path / "i")
+    retriever = build_retriever(RetrieverConfig(kind="bm25s", index="~/i"), corpus)
+    assert len(retriever.search("second piece", 1)) == 1
+    with pytest.raises(IndexFileError, match=r"~nobody-of-this-name/i: there is no index: run"):
+        build_retriever(RetrieverConfig(kind="bm25s", index="~nobody-of-this-name/i"), corpus)
+
+
 def test_the_registry_refuses_what_it_cannot_search(local: RankBm25Retriever) -> None:
     with pytest.raises(ConfigError, match=r"give data\.corpus"):
         build_retriever(RetrieverConfig(), None)
@@ -580,3 +593,39 @@ def test_the_server_program_ends_with_a_sentence_for_a_port_that_is_taken(tmp_pa
     assert server.returncode == 2
     assert f"cannot listen on 127.0.0.1:{port}" in said
     assert "choose another --port" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--port", "65536"], "--port must be from 0 (any free one) to 65535"),
+        (["--port", "-1"], "--port must be from 0"),
+        (["--port", "http"], "--port: invalid int value"),
+        (["--port", "9" * 5000], "--port: invalid int value"),
+        (["--host", ""], "--host is empty"),
+        (["--host", "no-such-host.invalid"], "cannot listen on no-such-host.invalid:0"),
+        (["--host", "999.1.1.1"], "give --host an address of this machine"),
+        (["--host", "ä" * 80], "give --host an address of this machine"),
+        (["--host", ":::::"], "cannot listen on [:::::]:0"),
+        (["--title-weight", "0"], "--title-weight must be from 1 to 1000"),
+        (["--title-weight", "1001"], "--title-weight must be from 1 to 1000"),
+        (["--corpus", " "], "--corpus is empty"),
+        (["--corpus", "n" * 5000], "--corpus=nnn"),
+        (["--corpus", "~nobody-of-this-name/c"], "--corpus=~nobody-of-this-name/c"),
+        (["--corpus", "/no/such/file"], "--corpus=/no/such/file: no such file or folder"),
+        (["--corpus", "{folder}"], "error: {folder}"),
+        (["--index", ""], "--index is empty"),
+        (["--index", "/no/such/folder"], "/no/such/folder: there is no index: run `python -m"),
+        (["--index", "{corpus}"], "cannot be read (Not a directory): run `python -m"),
+        (["--index", "n" * 5000], "cannot be read (File name too long): run `python -m"),
+    ],
+)
+def test_every_wrong_value_of_the_server_program_is_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    corpus = write_corpus(tmp_path / "c.jsonl")
+    given = [one.format(folder=tmp_path, corpus=corpus) for one in arguments]
+    with pytest.raises(SystemExit) as caught:
+        serve_main(["--corpus", str(corpus), "--port", "0", *given])
+    assert caught.value.code == 2
+    assert words.format(folder=tmp_path) in capsys.readouterr().err

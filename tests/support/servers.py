@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -48,8 +48,8 @@ class Requests:
         self.connections = 0
 
 
-Reply = tuple[int, bytes] | None
-"""Status and body; ``None`` closes the connection without an answer."""
+Reply = tuple[int, bytes] | tuple[int, bytes, Mapping[str, str]] | None
+"""Status, body and perhaps headers; ``None`` closes the connection without an answer."""
 
 
 @contextmanager
@@ -83,6 +83,8 @@ def answering(reply: Callable[[str, Any, int], Reply]) -> Iterator[tuple[str, Re
                 self.close_connection = True
                 return
             self.send_response(answer[0])
+            for name, value in (answer[2] if len(answer) == 3 else {}).items():
+                self.send_header(name, value)
             self.send_header("Content-Length", str(len(answer[1])))
             self.end_headers()
             self.wfile.write(answer[1])
