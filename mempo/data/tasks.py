@@ -15,6 +15,7 @@ from mempo.data.heldout import split_heldout
 from mempo.data.world import generate_world
 from mempo.retrieval import RankBm25Retriever, Retriever, build_retriever
 from mempo.runtime.errors import ConfigError
+from mempo.runtime.row_files.told import Told
 from mempo.runtime.rows import DataError
 from mempo.trajectory import Task
 
@@ -23,23 +24,26 @@ from mempo.trajectory import Task
 class TaskSets:
     """Tasks to train on, tasks to evaluate on, and a retriever for every ``Task.corpus``.
 
-    ``skipped_rows`` counts malformed rows that ``data.skip_bad_rows`` let pass.
+    ``skipped_rows`` counts malformed rows that ``data.skip_bad_rows`` let pass; ``notes`` are
+    sentences about what else was dropped or guessed.
     """
 
     train: list[Task]
     heldout: list[Task]
     retrievers: Mapping[str, Retriever]
     skipped_rows: int = 0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class HeldOutTasks:
     """What ``evaluate.py`` needs: the held-out tasks of each number of objectives, and a retriever
-    for every ``Task.corpus``. ``skipped_rows`` as in ``TaskSets``."""
+    for every ``Task.corpus``. ``skipped_rows`` and ``notes`` as in ``TaskSets``."""
 
     by_objectives: Mapping[int, list[Task]]
     retrievers: Mapping[str, Retriever]
     skipped_rows: int = 0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class _Rows:
     heldout: list[Task]
     retriever: Retriever
     skipped: int
+    told: Told
 
 
 def load_task_sets(config: Config) -> TaskSets:
@@ -69,6 +74,7 @@ def load_task_sets(config: Config) -> TaskSets:
             _compose(rows.heldout, data, data.objectives),
             {data.format: rows.retriever},
             rows.skipped,
+            tuple(rows.told.sentences()),
         )
     count = config.rollout.tasks_per_epoch
     if count > len(sets.train):
@@ -96,6 +102,7 @@ def load_heldout_tasks(config: Config) -> HeldOutTasks:
         {count: _compose(rows.heldout, data, count, setting) for count in counts},
         {data.format: rows.retriever},
         rows.skipped,
+        tuple(rows.told.sentences()),
     )
 
 
@@ -146,7 +153,7 @@ def _world_tasks(
 
 
 def _read_files(config: Config) -> _Rows:
-    data = config.data
+    data, told = config.data, Told()
     # The corpus first: where it is a file of its own, a fault in it is told before questions load.
     retriever = _given_retriever(config)
     training = _training_source(data)
@@ -162,7 +169,9 @@ def _read_files(config: Config) -> _Rows:
         train, heldout = loaded[0].tasks, loaded[1].tasks
     if retriever is None:
         retriever = _retriever_of_passages(config, loaded, training.place)
-    return _Rows(train, heldout, retriever, sum(one.skipped for one in loaded))
+    for one in loaded:
+        told.update(one.told)
+    return _Rows(train, heldout, retriever, sum(one.skipped for one in loaded), told)
 
 
 def _training_source(data: DataConfig) -> QuestionSource:

@@ -80,6 +80,8 @@ def evaluate_models(config: Config, start: StartEngine = start_engine) -> dict[s
     sets = load_heldout_tasks(config)
     if sets.skipped_rows:
         print(f"{sets.skipped_rows} malformed rows were left out (data.skip_bad_rows)", flush=True)
+    for note in sets.notes:
+        print(note, flush=True)
     tasks = {n: chosen[: config.evaluation.tasks] for n, chosen in sets.by_objectives.items()}
     settings = evaluation_settings_record(config, {one.name: one.path for one in models}, tasks)
     with claimed(Path(config.run_dir)):

@@ -349,7 +349,7 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
     ("open_qa", {"answer": {"text": "A"}}, 'must hold "value" and a list of "aliases"'),
     ("open_qa", {"answer": {"value": "A", "aliases": "B"}}, "the keys value, aliases"),
     ("open_qa", {"answer": {"value": "<unk>", "aliases": []}}, 'the answer is "<unk>"'),
-    ("open_qa", {"possible_answers": "['A', \"B\"]"}, "looks like a list but is not JSON"),
+    ("open_qa", {"possible_answers": "['A', \"B\""}, "looks like a list but is not JSON"),
     ("open_qa", {"question": None}, 'the field "question" or "Question" is missing'),
     ("fanoutqa", {"decomposition": None}, 'the field "decomposition" must be a list'),
     ("fanoutqa", {"decomposition": ["S"]}, "sub-question 1 must be an object, it is str 'S'"),

@@ -19,6 +19,7 @@ from mempo.data.formats import (
 from mempo.data.formats.reading import read_rows
 from mempo.data.formats.row import Options, QuestionRow, QuestionSource
 from mempo.retrieval.base import Passage
+from mempo.runtime.row_files.told import Told
 from mempo.runtime.rows import DataError, UniqueIds
 from mempo.trajectory import Task
 
@@ -69,12 +70,15 @@ _USUAL: Final = Options()
 class Loaded:
     """Tasks of one objective each, the passages that came with them, and the rows left out.
 
+    ``told`` holds what was guessed or dropped on the way.
+
     ``evidence`` holds, by task id, the titles of the passages that answer it, each once.
     """
 
     tasks: list[Task] = field(default_factory=list)
     passages: list[Passage] = field(default_factory=list)
     skipped: int = 0
+    told: Told = field(default_factory=Told)
     evidence: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -95,6 +99,7 @@ def load_questions(
     """
     form = FORMATS[source.format]
     loaded, ids = Loaded(), UniqueIds("question")
+    options = replace(options, told=loaded.told)
     for row in form.read(source):
         before = len(loaded.tasks)
         with _skipped(loaded, options):

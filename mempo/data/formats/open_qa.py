@@ -5,15 +5,14 @@ Read are these variants:
 - question: ``question`` or ``Question`` (TriviaQA as released)
 - golds, from the first of these fields that is there: ``golden_answers``, ``possible_answers``,
   ``answers``, ``answer``, ``Answer``. A list, one text, one text with ``data.answer_separator``, or
-  a number; for TriviaQA an object with ``value`` and ``aliases`` (``Value`` and ``Aliases``); for
-  PopQA's ``possible_answers`` also a list written as JSON text.
+  a number; for TriviaQA an object with ``value`` and ``aliases`` (``Value`` and ``Aliases``).
+  A list written as text (PopQA) is read as one.
 - id: ``id``, ``question_id``, ``QuestionId`` or ``qid``, else the file's name and the row's number
 - source: ``dataset`` or ``data_source``
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -33,8 +32,6 @@ def task(row: QuestionRow, options: Options) -> Task:
     value = row.fields[name]
     if isinstance(value, Mapping):
         value = _value_and_aliases(row, name, value)
-    elif name == "possible_answers" and isinstance(value, str) and value.lstrip().startswith("["):
-        value = _json_list(row, name, value)
     return row.task(
         row.identifier("id", "question_id", "QuestionId", "qid"),
         row.text("question", "Question"),
@@ -53,13 +50,3 @@ def _value_and_aliases(row: QuestionRow, name: str, value: Mapping[str, Any]) ->
     if first == _UNKNOWN:
         raise row.fault(f'the answer is "{_UNKNOWN}": a test split without answers cannot be used')
     return [first, *(aliases or [])]
-
-
-def _json_list(row: QuestionRow, name: str, value: str) -> list[Any]:
-    try:
-        found = json.loads(value)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, list):
-        raise row.fault(f'the field "{name}" looks like a list but is not JSON: {seen(value)}')
-    return found
