@@ -72,7 +72,7 @@ def task(row: QuestionRow, options: Options) -> Task:
     return row.task(f"{parent}/{key}", question, golds, "fanoutqa", {"parent": parent})
 
 
-def passages(row: QuestionRow) -> list[Passage]:
+def passages(row: QuestionRow, options: Options) -> list[Passage]:
     """What the pages of this row's sub-questions say: question and answer, under the title.
 
     Sub-questions without question or answer tell nothing. Raises ``DataError`` for a shape that

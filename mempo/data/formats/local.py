@@ -1,4 +1,4 @@
-"""The project's own format: JSON lines of questions (specification section 11).
+"""The project's own format: JSON lines of questions, or a table (specification section 11).
 
 Read is this:
 
@@ -15,14 +15,15 @@ from collections.abc import Iterator
 
 from mempo.config import require_path
 from mempo.data.formats.row import Options, QuestionRow, QuestionSource
-from mempo.runtime.rows import DataError, line_rows
+from mempo.runtime.row_files.rows_of import file_rows
+from mempo.runtime.rows import DataError
 from mempo.trajectory import Task
 
 
 def read_lines(source: QuestionSource) -> Iterator[QuestionRow | DataError]:
     """The rows of a single file. Raises ``ConfigError`` that names the setting where there is no
     such file, and ``DataError`` for a file that cannot be read or holds nothing."""
-    for row in line_rows(require_path(source.place, source.setting)):
+    for row in file_rows(require_path(source.place, source.setting)):
         if isinstance(row, DataError):
             yield row
         else:

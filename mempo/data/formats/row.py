@@ -22,12 +22,14 @@ LISTS_AS_TEXT: Final = "hold their answers as a list written in a text: it was r
 class Options:
     """How rows are read (``data.answer_separator``, ``data.fanoutqa``, ``data.skip_bad_rows``).
 
-    ``told`` takes down what is guessed on the way.
+    ``aliases`` holds more golds by ``answer_id`` (``data.aliases``). ``told`` takes down what is
+    guessed or dropped on the way.
     """
 
     answer_separator: str | None = "<|answer_split|>"
     fanoutqa: FanoutRows = "subquestions"
     skip_bad_rows: bool = False
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     told: Told = field(default_factory=Told, compare=False)
 
 
