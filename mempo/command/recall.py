@@ -51,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     unnamed = len(loaded.tasks) - len(asked)
     chosen = config.retriever
     print(f"retriever={chosen.kind} retriever.title_weight={chosen.title_weight}")
+    for note in loaded.told.sentences():
+        print(note)
     if unnamed:
         print(f"{unnamed} questions name no passages and were left out")
     if recall.absent:

@@ -54,12 +54,18 @@ class DataConfig:
     heldout_split: str | None = None
     subset: str | None = None
     answer_separator: str | None = Field(default="<|answer_split|>", min_length=1)
+    aliases: str | None = None
     fanoutqa: Literal["subquestions", "siblings", "questions"] = "subquestions"
 
     @model_validator(mode="after")
     def _check(self) -> DataConfig:
         if self.format == "world":
             return self
+        if self.aliases is not None and self.format != "hotpotqa":
+            raise ValueError(
+                f"data.aliases={self.aliases}: only the rows of data=hotpotqa name the answers "
+                "that it lists (2WikiMultihopQA's answer_id): leave it out"
+            )
         own = self.format == "local"
         file = "<file.jsonl>" if own else "<file, folder or hub name>"
         if not self.questions and self.format != "fanoutqa":

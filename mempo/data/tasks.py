@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Final, Literal
 
 from mempo.config import Config, DataConfig, require_path
-from mempo.data.compose import compose_objectives
+from mempo.data.compose import compose_objectives, winnable
 from mempo.data.formats import FORMATS, Loaded, Options, QuestionSource, load_questions
+from mempo.data.formats.alias_file import read_aliases
 from mempo.data.formats.passages import documents
 from mempo.data.heldout import split_heldout
 from mempo.data.world import generate_world
 from mempo.retrieval import RankBm25Retriever, Retriever, build_retriever
 from mempo.runtime.errors import ConfigError
+from mempo.runtime.row_files.told import Told
 from mempo.runtime.rows import DataError
 from mempo.trajectory import Task
 
@@ -23,23 +25,26 @@ from mempo.trajectory import Task
 class TaskSets:
     """Tasks to train on, tasks to evaluate on, and a retriever for every ``Task.corpus``.
 
-    ``skipped_rows`` counts malformed rows that ``data.skip_bad_rows`` let pass.
+    ``skipped_rows`` counts malformed rows that ``data.skip_bad_rows`` let pass; ``notes`` are
+    sentences about what else was dropped or guessed.
     """
 
     train: list[Task]
     heldout: list[Task]
     retrievers: Mapping[str, Retriever]
     skipped_rows: int = 0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class HeldOutTasks:
     """What ``evaluate.py`` needs: the held-out tasks of each number of objectives, and a retriever
-    for every ``Task.corpus``. ``skipped_rows`` as in ``TaskSets``."""
+    for every ``Task.corpus``. ``skipped_rows`` and ``notes`` as in ``TaskSets``."""
 
     by_objectives: Mapping[int, list[Task]]
     retrievers: Mapping[str, Retriever]
     skipped_rows: int = 0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,7 @@ class _Rows:
     heldout: list[Task]
     retriever: Retriever
     skipped: int
+    told: Told
 
 
 def load_task_sets(config: Config) -> TaskSets:
@@ -65,10 +71,11 @@ def load_task_sets(config: Config) -> TaskSets:
     else:
         rows = _read_files(config)
         sets = TaskSets(
-            _compose(rows.train, data, data.objectives),
-            _compose(rows.heldout, data, data.objectives),
+            _compose(rows.train, data, data.objectives, rows.told),
+            _compose(rows.heldout, data, data.objectives, rows.told),
             {data.format: rows.retriever},
             rows.skipped,
+            tuple(rows.told.sentences()),
         )
     count = config.rollout.tasks_per_epoch
     if count > len(sets.train):
@@ -93,9 +100,15 @@ def load_heldout_tasks(config: Config) -> HeldOutTasks:
         return _world_tasks(config, "heldout", counts)
     rows = _read_files(config)
     return HeldOutTasks(
-        {count: _compose(rows.heldout, data, count, setting) for count in counts},
+        {
+            count: _compose(
+                rows.heldout, data, count, rows.told if count == max(counts) else Told(), setting
+            )
+            for count in counts
+        },
         {data.format: rows.retriever},
         rows.skipped,
+        tuple(rows.told.sentences()),
     )
 
 
@@ -125,6 +138,7 @@ def load_evidence(config: Config) -> tuple[Loaded, Retriever]:
     return loaded, retriever or _retriever_of_passages(config, [loaded], source.place)
 
 
+_ALIASES: Final = "data.aliases"
 _SPLITS: Final[tuple[Literal["train", "heldout"], ...]] = ("train", "heldout")
 
 
@@ -146,13 +160,14 @@ def _world_tasks(
 
 
 def _read_files(config: Config) -> _Rows:
-    data = config.data
+    data, told = config.data, Told()
     # The corpus first: where it is a file of its own, a fault in it is told before questions load.
     retriever = _given_retriever(config)
     training = _training_source(data)
     held_out = _heldout_source(data, training)
+    options = _options(data)
     loaded = [
-        load_questions(source, _options(data), retriever is None)
+        load_questions(source, options, retriever is None)
         for source in (training, held_out)
         if source is not None
     ]
@@ -162,7 +177,9 @@ def _read_files(config: Config) -> _Rows:
         train, heldout = loaded[0].tasks, loaded[1].tasks
     if retriever is None:
         retriever = _retriever_of_passages(config, loaded, training.place)
-    return _Rows(train, heldout, retriever, sum(one.skipped for one in loaded))
+    for one in loaded:
+        told.update(one.told)
+    return _Rows(train, heldout, retriever, sum(one.skipped for one in loaded), told)
 
 
 def _training_source(data: DataConfig) -> QuestionSource:
@@ -194,7 +211,8 @@ def _heldout_source(data: DataConfig, training: QuestionSource) -> QuestionSourc
 
 
 def _options(data: DataConfig) -> Options:
-    return Options(data.answer_separator, data.fanoutqa, data.skip_bad_rows)
+    aliases = {} if data.aliases is None else read_aliases(require_path(data.aliases, _ALIASES))
+    return Options(data.answer_separator, data.fanoutqa, data.skip_bad_rows, aliases)
 
 
 def _given_retriever(config: Config) -> Retriever | None:
@@ -221,10 +239,21 @@ def _retriever_of_passages(config: Config, loaded: Sequence[Loaded], questions: 
 
 
 def _compose(
-    rows: Sequence[Task], data: DataConfig, count: int, setting: str = "data.objectives"
+    rows: Sequence[Task],
+    data: DataConfig,
+    count: int,
+    told: Told,
+    setting: str = "data.objectives",
 ) -> list[Task]:
     """``count`` rows a task; with ``data.fanoutqa=siblings`` rows of one question. ``setting`` is
     what errors call the count."""
+    rows = winnable(rows, count, told)
+    several = next((row for row in rows if len(row.objectives) > 1), None)
+    if several is not None and count > 1:
+        raise DataError(
+            f"{setting}={count}, but the row {several.id} asks {len(several.objectives)} questions "
+            f"already: set {setting}=1, which takes the rows as they are"
+        )
     if data.format != "fanoutqa" or data.fanoutqa != "siblings":
         return compose_objectives(rows, count, data.seed, setting)
     families: dict[str, list[Task]] = {}

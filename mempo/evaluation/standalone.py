@@ -90,6 +90,8 @@ def evaluate_models(
     sets = load_heldout_tasks(config)
     if sets.skipped_rows:
         print(f"{sets.skipped_rows} malformed rows were left out (data.skip_bad_rows)", flush=True)
+    for note in sets.notes:
+        print(note, flush=True)
     tasks = {n: chosen[: config.evaluation.tasks] for n, chosen in sets.by_objectives.items()}
     settings = evaluation_settings_record(config, models, tasks)
     with claimed(Path(config.run_dir)):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from mempo.runtime.errors import MempoError
+from mempo.runtime.row_files.endings import READ_ERRORS, open_plain, stem
 
 _SHOWN_FIELDS: Final = 20
 _SHOWN_CHARACTERS: Final = 60
@@ -26,11 +27,12 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """
     number = 0
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             for number, line in enumerate(file, start=1):
                 yield number, plain_line(line, number)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except READ_ERRORS as error:
+        cause = getattr(error, "strerror", None) or error
+        raise DataError(f"{path}: cannot be read ({cause})") from error
     if number == 0:
         raise DataError(f"{path}: the file is empty: give one JSON object per line")
 
@@ -156,18 +158,32 @@ class UniqueIds:
 
 
 def line_rows(path: Path) -> Iterator[Row | DataError]:
-    """The rows of a JSON-lines file; a line that is no JSON object comes as the error that says
-    why. A row without an id is named after file and line. Raises ``DataError`` as
+    """The rows of a JSON-lines file as ``object_rows``. Raises ``DataError`` as
     ``numbered_lines``."""
-    file, stem = str(path), path.stem
-    for number, line in numbered_lines(path):
+    return object_rows(numbered_lines(path), str(path))
+
+
+def object_rows(lines: Iterable[tuple[int, bytes]], file: str) -> Iterator[Row | DataError]:
+    """The rows of numbered lines of JSON; a line that is no JSON object comes as the error that
+    says why, and blank lines at the end are none. A row without an id is named after file and
+    line."""
+    name, blank = stem(file), list[DataError]()
+    for number, line in lines:
         place = f"{file}:{number}"
         try:
-            fields = parse_object(line, place)
+            fields = parse_object(plain_line(line, number), place)
         except DataError as error:
+            if not line.strip():
+                blank.append(error)
+                continue
+            yield from blank
+            blank.clear()
             yield error
             continue
-        yield Row(fields, place, f"{stem}-{number}", f"on line {number}")
+        if blank:
+            yield from blank
+            blank.clear()
+        yield Row(fields, place, f"{name}-{number}", f"on line {number}")
 
 
 def seen(value: Any) -> str:

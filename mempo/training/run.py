@@ -116,6 +116,8 @@ def reinforce(
     tokenizer = load_tokenizer(start, config.model.chat_template)
     if tasks.skipped_rows:
         _say(f"{tasks.skipped_rows} malformed rows were left out (data.skip_bad_rows)")
+    for note in tasks.notes:
+        _say(note)
     lora, reference = config.model.lora, None
     policy = load_policy(start, config, frozen=lora is not None)
     if lora is not None:

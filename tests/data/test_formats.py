@@ -349,7 +349,7 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
     ("open_qa", {"answer": {"text": "A"}}, 'must hold "value" and a list of "aliases"'),
     ("open_qa", {"answer": {"value": "A", "aliases": "B"}}, "the keys value, aliases"),
     ("open_qa", {"answer": {"value": "<unk>", "aliases": []}}, 'the answer is "<unk>"'),
-    ("open_qa", {"possible_answers": "['A', \"B\"]"}, "looks like a list but is not JSON"),
+    ("open_qa", {"possible_answers": "['A', \"B\""}, "looks like a list but is not JSON"),
     ("open_qa", {"question": None}, 'the field "question" or "Question" is missing'),
     ("fanoutqa", {"decomposition": None}, 'the field "decomposition" must be a list'),
     ("fanoutqa", {"decomposition": ["S"]}, "sub-question 1 must be an object, it is str 'S'"),
@@ -586,11 +586,11 @@ def test_hub_names_go_to_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     def builder(*arguments: Any) -> Any:
         asked.append(arguments)
-        files = {"train": [str(file), str(file)], "test": [str(tmp_path / "rows.tsv")]}
+        files = {"train": [str(file), str(file)], "test": [str(tmp_path / "rows.xml")]}
         return SimpleNamespace(config=SimpleNamespace(data_files=files))
 
     monkeypatch.setattr(datasets, "load_dataset_builder", builder)
-    monkeypatch.setattr(datasets, "load_dataset", partial(rows_or_tsv, datasets.load_dataset))
+    monkeypatch.setattr(datasets, "load_dataset", partial(rows_or_xml, datasets.load_dataset))
     found = list(read_rows(QuestionSource("hotpotqa", "owner/set", subset="distractor")))
     assert [row.place for row in found if isinstance(row, QuestionRow)] == [f"{file}:1"] * 2
     assert asked == [("owner/set", "distractor")]
@@ -606,7 +606,7 @@ def test_hub_names_go_to_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         rows_of("owner/set")
 
 
-def rows_or_tsv(load_dataset: Any, path: str, *arguments: Any, **options: Any) -> Any:
+def rows_or_xml(load_dataset: Any, path: str, *arguments: Any, **options: Any) -> Any:
     if path == "owner/set":
         assert (arguments, options) == ((None,), {"split": "test"})
         return [{"b": 2}]

@@ -66,6 +66,12 @@ def test_shares_count_questions_and_titles() -> None:
             },
         ),
         (
+            "musique",
+            "musique.jsonl",
+            Options(),
+            {"2hop__10_20": ("Low Tide", "Amber Works"), "2hop__11_21": ("Amber Works", "Tolm")},
+        ),
+        (
             "hotpotqa",
             "hotpotqa_hub.jsonl",
             Options(),
@@ -158,7 +164,9 @@ def test_questions_without_named_passages_are_refused(tmp_path: Path) -> None:
     files = [f"data.questions={file}", f"data.corpus={corpus}"]
     with pytest.raises(ConfigError, match="no row names the passages that answer it"):
         load_evidence(compose("evaluate", ["data=hotpotqa", *files]))
-    with pytest.raises(ConfigError, match=r"data=open_qa: .* these formats do: hotpotqa, fanoutqa"):
+    with pytest.raises(
+        ConfigError, match=r"data=open_qa: .* these formats do: hotpotqa, musique, fanoutqa"
+    ):
         load_evidence(compose("evaluate", ["data=open_qa", *files]))
 
 

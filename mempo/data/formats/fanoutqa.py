@@ -65,14 +65,14 @@ def task(row: QuestionRow, options: Options) -> Task:
     """A row of ``expand`` as a task. Raises ``DataError`` that names the field and its content."""
     key = row.identifier("id")
     parent = row.fields.get("parent")
-    golds = _golds(row)
+    golds = _golds(row, options)
     question = row.text("question")
     if parent is None:
         return row.task(key, question, golds, "fanoutqa", {"parent": key})
     return row.task(f"{parent}/{key}", question, golds, "fanoutqa", {"parent": parent})
 
 
-def passages(row: QuestionRow) -> list[Passage]:
+def passages(row: QuestionRow, options: Options) -> list[Passage]:
     """What the pages of this row's sub-questions say: question and answer, under the title.
 
     Sub-questions without question or answer tell nothing. Raises ``DataError`` for a shape that
@@ -122,9 +122,9 @@ def _leaves(row: QuestionRow) -> Iterator[QuestionRow]:
             )
 
 
-def _golds(row: QuestionRow) -> tuple[str, ...]:
+def _golds(row: QuestionRow, options: Options) -> tuple[str, ...]:
     value = row.fields.get("answer")
-    written = _written(value)
+    written = _written(_read(row, value, options))
     if written is None:
         problem = f"it is {seen(value)}" if "answer" in row.fields else "it is missing"
         raise row.fault(
@@ -134,6 +134,14 @@ def _golds(row: QuestionRow) -> tuple[str, ...]:
     if not written.strip():
         raise row.fault('the field "answer" is blank')
     return (written.strip(), str(value)) if isinstance(value, bool) else (written.strip(),)
+
+
+def _read(row: QuestionRow, value: Any, options: Options) -> Any:
+    """The answer; a list written as text becomes one."""
+    if not isinstance(value, str):
+        return value
+    found = row.listed("answer", value, options.told)
+    return value if found == [value] else found
 
 
 def _written(value: Any) -> str | None:

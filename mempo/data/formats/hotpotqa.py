@@ -4,7 +4,8 @@ Read are these variants:
 
 - id: ``_id`` (the released JSON), else ``id`` (copies on the hub)
 - golds: ``answer``, a text (or a list, or one text with ``data.answer_separator``), then those of
-  ``answer_aliases`` or ``aliases`` where there are any
+  ``answer_aliases`` or ``aliases`` where there are any, then what ``data.aliases``
+  (2WikiMultihopQA's ``id_aliases.json``) holds for ``answer_id``
 - passages, also the corpus where ``data.corpus`` is not given: ``context`` as pairs
   ``[title, [sentence, …]]``, as objects ``{"title", "sentences"}``, as one object of lists
   ``{"title": […], "sentences": [[…], …]}`` (``content`` in place of ``sentences`` too), or any of
@@ -26,17 +27,19 @@ from mempo.trajectory import Task
 def task(row: QuestionRow, options: Options) -> Task:
     """The row as a task. Raises ``DataError`` that names the field and what it holds."""
     usual = "2wikimultihopqa" if "evidences" in row.fields else "hotpotqa"
+    golds = row.golds(options, "answer", "answer_aliases", "aliases")
+    more = options.aliases.get(str(row.fields.get("answer_id")), ())
     return row.task(
         row.identifier("_id", "id"),
         row.text("question"),
-        row.golds(options, "answer", "answer_aliases", "aliases"),
+        tuple(dict.fromkeys((*golds, *more))),
         row.optional_text("dataset", "data_source") or usual,
     )
 
 
-def passages(row: QuestionRow) -> list[Passage]:
+def passages(row: QuestionRow, options: Options) -> list[Passage]:
     """The passages of ``context``. Raises ``DataError`` for a shape that is not read."""
-    return titled_passages(row, "context", ("sentences", "content"))
+    return titled_passages(row, "context", ("sentences", "content"), options.told)
 
 
 def evidence(row: QuestionRow) -> list[str]:

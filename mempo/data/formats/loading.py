@@ -19,6 +19,7 @@ from mempo.data.formats import (
 from mempo.data.formats.reading import read_rows
 from mempo.data.formats.row import Options, QuestionRow, QuestionSource
 from mempo.retrieval.base import Passage
+from mempo.runtime.row_files.told import Told
 from mempo.runtime.rows import DataError, UniqueIds
 from mempo.trajectory import Task
 
@@ -27,17 +28,17 @@ from mempo.trajectory import Task
 class DataFormat:
     """One format.
 
-    ``task`` makes a task of one objective of a row. ``read`` gives the rows of a source, or the
-    error that says why one cannot be parsed. ``expand`` gives the rows that stand in one
-    row of the file. ``passages`` gives the passages that a row of the file carries;
-    ``join_titles`` makes one document of all that have one title. ``default_source`` names the
+    ``task`` makes a task of a row, of one objective but for rows that were composed before.
+    ``read`` gives the rows of a source, or the error that says why one cannot be parsed.
+    ``expand`` gives the rows that stand in one row of the file. ``passages`` gives the passages
+    that a row of the file carries; ``join_titles`` makes one document of all that have one title. ``default_source`` names the
     questions to read where ``data.questions`` is empty. ``evidence`` gives the titles of the
     passages that answer a row of ``expand``.
     """
 
     task: Callable[[QuestionRow, Options], Task]
     expand: Callable[[QuestionRow, Options], Iterable[QuestionRow]] | None = None
-    passages: Callable[[QuestionRow], Iterable[Passage]] | None = None
+    passages: Callable[[QuestionRow, Options], Iterable[Passage]] | None = None
     join_titles: bool = False
     default_source: Callable[[], str] | None = None
     evidence: Callable[[QuestionRow], Iterable[str]] | None = None
@@ -49,8 +50,8 @@ FORMATS: Final[Mapping[str, DataFormat]] = {
     "search_r1": DataFormat(search_r1.task),
     "asearcher": DataFormat(asearcher.task),
     "hotpotqa": DataFormat(hotpotqa.task, passages=hotpotqa.passages, evidence=hotpotqa.evidence),
-    "musique": DataFormat(musique.task, passages=musique.passages),
-    "open_qa": DataFormat(open_qa.task),
+    "musique": DataFormat(musique.task, passages=musique.passages, evidence=musique.evidence),
+    "open_qa": DataFormat(open_qa.task, expand=open_qa.expand),
     "fanoutqa": DataFormat(
         fanoutqa.task,
         fanoutqa.expand,
@@ -64,10 +65,15 @@ FORMATS: Final[Mapping[str, DataFormat]] = {
 
 _USUAL: Final = Options()
 
+WITHOUT_PASSAGES: Final = "bring no passages, though others of their file do"
+"""What is told of such rows where the rows' own passages are searched."""
+
 
 @dataclass
 class Loaded:
-    """Tasks of one objective each, the passages that came with them, and the rows left out.
+    """Tasks, the passages that came with them, and the rows left out.
+
+    ``told`` holds what was guessed or dropped on the way.
 
     ``evidence`` holds, by task id, the titles of the passages that answer it, each once.
     """
@@ -75,6 +81,7 @@ class Loaded:
     tasks: list[Task] = field(default_factory=list)
     passages: list[Passage] = field(default_factory=list)
     skipped: int = 0
+    told: Told = field(default_factory=Told)
     evidence: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -95,13 +102,14 @@ def load_questions(
     """
     form = FORMATS[source.format]
     loaded, ids = Loaded(), UniqueIds("question")
+    options, bare = replace(options, told=loaded.told), Told()
     for row in form.read(source):
         before = len(loaded.tasks)
         with _skipped(loaded, options):
             if isinstance(row, DataError):
                 raise row
             parts = [row] if form.expand is None else list(form.expand(row, options))
-            passages = list(form.passages(row)) if form.passages and with_passages else []
+            passages = list(form.passages(row, options)) if form.passages and with_passages else []
             for part in parts:
                 with _skipped(loaded, options):
                     task = form.task(part, options)
@@ -111,6 +119,10 @@ def load_questions(
                     loaded.tasks.append(replace(task, corpus=source.corpus))
             if len(loaded.tasks) > before:
                 loaded.passages += passages
+                if not passages:
+                    bare.add(WITHOUT_PASSAGES, row.place)
+    if loaded.passages:  # some rows have some: their file promises them
+        loaded.told.update(bare)
     if not loaded.tasks:
         reason = (
             f"none of its {loaded.skipped} rows can be used: see them without data.skip_bad_rows"

@@ -1,9 +1,9 @@
-"""The project's own format: JSON lines of questions (specification section 11).
+"""The project's own format: JSON lines of questions, or a table (specification section 11).
 
 Read is this:
 
 - question: ``question``
-- golds: ``answer``, a text or a list of texts
+- golds: ``answer``, a text or a list of texts; a list written as text is read as one
 - id: ``id``, else the file's name and the line's number
 
 The lines are read here and not by the ``datasets`` package, which takes seconds to import.
@@ -15,14 +15,15 @@ from collections.abc import Iterator
 
 from mempo.config import require_path
 from mempo.data.formats.row import Options, QuestionRow, QuestionSource
-from mempo.runtime.rows import DataError, line_rows
+from mempo.runtime.row_files.rows_of import file_rows
+from mempo.runtime.rows import DataError
 from mempo.trajectory import Task
 
 
 def read_lines(source: QuestionSource) -> Iterator[QuestionRow | DataError]:
     """The rows of a single file. Raises ``ConfigError`` that names the setting where there is no
     such file, and ``DataError`` for a file that cannot be read or holds nothing."""
-    for row in line_rows(require_path(source.place, source.setting)):
+    for row in file_rows(require_path(source.place, source.setting)):
         if isinstance(row, DataError):
             yield row
         else:
@@ -31,15 +32,15 @@ def read_lines(source: QuestionSource) -> Iterator[QuestionRow | DataError]:
 
 def task(row: QuestionRow, options: Options) -> Task:
     """The row as a task. Raises ``DataError`` that names the field and what it holds."""
-    return row.task(row.identifier("id"), row.text("question"), _golds(row), "local")
+    return row.task(row.identifier("id"), row.text("question"), _golds(row, options), "local")
 
 
-def _golds(row: QuestionRow) -> tuple[str, ...]:
+def _golds(row: QuestionRow, options: Options) -> tuple[str, ...]:
     """The gold answers without their outer white space, each once."""
     value = row.fields.get("answer")
     if value is None:
         raise row.fault('the field "answer" is missing: add the gold answer')
-    answers = value if isinstance(value, list) else [value]
+    answers = row.listed("answer", value, options.told)
     if not answers:
         raise row.fault('the field "answer" is an empty list: add a gold answer')
     for answer in answers:

@@ -4,15 +4,18 @@ Read are these variants:
 
 - id: ``id``; golds: ``answer`` and then ``answer_aliases`` (a list, which may be empty)
 - passages, also the corpus where ``data.corpus`` is not given: ``paragraphs`` as objects
-  ``{"title", "paragraph_text"}``, as one object of lists, or either as JSON text. Rows without
-  ``paragraphs`` are read as well and then need ``data.corpus``.
+  ``{"title", "paragraph_text"}`` (``text`` in HippoRAG's copies), as one object of lists,
+  or either as JSON text. Rows without ``paragraphs`` are read as well and then need
+  ``data.corpus``.
+- titles of the passages that answer the question, for ``mempo.evaluation.recall``: those of
+  paragraphs with ``is_supporting``
 - ``answerable``: rows that say ``false`` (half of the "full" files, under the ids of the other
   half) are errors, since their passages do not hold the answer
 """
 
 from __future__ import annotations
 
-from mempo.data.formats.passages import titled_passages
+from mempo.data.formats.passages import marked_titles, titled_passages
 from mempo.data.formats.row import Options, QuestionRow
 from mempo.retrieval.base import Passage
 from mempo.trajectory import Task
@@ -33,6 +36,12 @@ def task(row: QuestionRow, options: Options) -> Task:
     )
 
 
-def passages(row: QuestionRow) -> list[Passage]:
+def passages(row: QuestionRow, options: Options) -> list[Passage]:
     """The passages of ``paragraphs``. Raises ``DataError`` for a shape that is not read."""
-    return titled_passages(row, "paragraphs", ("paragraph_text",))
+    return titled_passages(row, "paragraphs", ("paragraph_text", "text"), options.told)
+
+
+def evidence(row: QuestionRow) -> list[str]:
+    """The titles of the paragraphs marked ``is_supporting``; none where none is. Raises
+    ``DataError`` for a shape that is not read."""
+    return marked_titles(row, "paragraphs", "is_supporting")

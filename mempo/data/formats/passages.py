@@ -7,22 +7,47 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mempo.retrieval.base import Document, Passage
-from mempo.runtime.rows import Row, seen
+from mempo.runtime.row_files.told import Told
+from mempo.runtime.rows import Row, require_text, seen
 
 
-def titled_passages(row: Row, name: str, text_fields: Sequence[str]) -> list[Passage]:
+def titled_passages(row: Row, name: str, text_fields: Sequence[str], told: Told) -> list[Passage]:
     """The passages in the field ``name``; none where the row has no such field.
 
     Read are a list of ``[title, sentences]`` pairs, a list of objects with ``title`` and one of
     ``text_fields``, one object with a list of titles and a list of texts beside it, and any of
     these written as JSON text. A text is a text or a list of sentences. Passages without text are
-    left out. Raises ``DataError`` for any other shape and for a blank title.
+    left out, which ``told`` takes down. Raises ``DataError`` for any other shape and for a
+    blank title.
     """
     value = _parsed(row, name)
     if value is None:
         return []
     found = [_passage(row, name, pair) for pair in _pairs(row, name, value, text_fields)]
-    return [passage for passage in found if passage.text]
+    kept = [passage for passage in found if passage.text]
+    if len(kept) < len(found):
+        told.add("hold passages without text, which were left out", row.place)
+    return kept
+
+
+def marked_titles(row: Row, name: str, mark: str) -> list[str]:
+    """The titles of the passages in the field ``name`` that hold true under ``mark``: objects, or
+    one object of lists, or either as JSON text. Raises ``DataError`` for any other shape."""
+    value = _parsed(row, name)
+    if isinstance(value, Mapping):
+        titles, marks = value.get("title"), value.get(mark)
+        if marks is None:
+            return []
+        if isinstance(titles, list) and isinstance(marks, list) and len(titles) == len(marks):
+            value = [{"title": one, mark: two} for one, two in zip(titles, marks, strict=True)]
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
+        raise row.fault(f'the field "{name}" must hold passages, it is {seen(value)}')
+    found = [one.get("title") for one in value if one.get(mark) is True]
+    if not all(isinstance(title, str) and title.strip() for title in found):
+        raise row.fault(f'a passage in "{name}" with "{mark}" must have a title')
+    return [str(title).strip() for title in found]
 
 
 def named_titles(row: Row, name: str) -> list[str]:
@@ -68,9 +93,11 @@ def _parsed(row: Row, name: str) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return json.loads(value)
+        found = json.loads(value)
     except (ValueError, RecursionError):
         raise row.fault(f'the field "{name}" is a text but not JSON: {seen(value)}') from None
+    require_text({name: found}, row.place)
+    return found
 
 
 def _pairs(row: Row, name: str, value: Any, text_fields: Sequence[str]) -> list[tuple[Any, Any]]:
