@@ -5,16 +5,18 @@ The tiny model's words are those of the demonstrations, so its tokenizer is trai
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from mempo.agent.prompts import load_template
-from mempo.config import Config, ModelConfig
+from mempo.agent.prompts import load_template, template_text
+from mempo.config import Config
 from mempo.demonstrations.world import generate_demonstrations
+from mempo.models.content import model_content
 from mempo.models.families import check_family
 from mempo.models.folder import check_model_folder
 from mempo.models.smollm2 import load_packaged_smollm2
+from mempo.models.template_file import read_chat_template
 from mempo.models.tiny import build_tiny_model, train_tokenizer
 from mempo.runtime.cache import cached_folder
 
@@ -35,21 +37,41 @@ def start_folder(config: Config) -> str:
         return model.path
     if model.source == "smollm2_package":
         return str(cached_folder(config.cache_dir, "smollm2", {}, _write_smollm2))
-    key = {
-        "model": trained_settings(model),
-        "data": config.data.world,
-        "objectives": config.data.objectives,
-        "sft": config.sft.seed,
-    }
+    key = {**demonstrations_key(config), "architecture": model.architecture}
     return str(
         cached_folder(config.cache_dir, "tiny", key, lambda folder: _write_tiny(config, folder))
     )
 
 
-def trained_settings(model: ModelConfig) -> ModelConfig:
-    """``model`` without what makes no difference to its start: what is computed again, by which
-    attention, and adapters, which come later."""
-    return dataclasses.replace(model, lora=None, gradient_checkpointing=False, attention="auto")
+def demonstrations_key(config: Config) -> dict[str, Any]:
+    """All that decides which demonstrations are made and how they read, by content: a template is
+    its text, whatever its file is called."""
+    shown = ("top_k", "title_weight", "passage_chars", "page_chars", "short_chars")
+    drawn = ("seed", "worlds", "drop_probability")
+    shares = ("trajectory_share", "round_share", "answer_share")
+    return {
+        "sft": {name: getattr(config.sft, name) for name in (*drawn, *shares)},
+        "world": config.data.world,
+        "objectives": config.data.objectives,
+        "retriever": {name: getattr(config.retriever, name) for name in shown},
+        "scoring": [config.scoring.filler, config.scoring.answer_template],
+        "prompt": template_text(config.model.prompt_template),
+        "system": config.model.system_prompt,
+    }
+
+
+def supervised_key(config: Config, base: str) -> dict[str, Any]:
+    """All that decides what the supervised start from the model ``base`` becomes; not what is
+    computed again, by which attention, and adapters, which come later."""
+    template = config.model.chat_template
+    return {
+        **demonstrations_key(config),
+        "base": model_content(base, Path(config.cache_dir) / "digests"),
+        "sft": config.sft,
+        "dtype": config.model.dtype,
+        "chat_template": None if template is None else read_chat_template(template),
+        "observation": config.rollout.max_observation_tokens,
+    }
 
 
 def _write_smollm2(folder: Path) -> None:

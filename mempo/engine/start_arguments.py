@@ -57,7 +57,9 @@ def shared_arguments(config: EngineConfig, dtype: str, distributed: bool) -> dic
 
 def cpu_arguments(config: EngineConfig, context_length: int) -> DeviceArguments:
     """Without compiled graphs, and with every prompt prefilled at once: seeded requests fail on the
-    CPU when a prompt is prefilled in chunks. ``context_length`` in tokens."""
+    CPU when a prompt is prefilled in chunks. Nor does the sampler compile: it would need a C++
+    compiler and seconds of every start, for the same numbers no sooner. ``context_length`` in
+    tokens."""
     return DeviceArguments(
         {
             "enforce_eager": True,
@@ -68,6 +70,7 @@ def cpu_arguments(config: EngineConfig, context_length: int) -> DeviceArguments:
         {
             "VLLM_CPU_KVCACHE_SPACE": str(math.ceil(config.cpu_kv_cache_gib)),
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "TORCHDYNAMO_DISABLE": "1",
         },
     )
 

@@ -35,6 +35,13 @@ def read_configuration(model: str) -> dict[str, Any]:
     return found
 
 
+def downloaded_commit(model: str) -> str:
+    """The commit of a hub model's files, as they are downloaded now or were before. Raises
+    ``ConfigError`` when they cannot be read."""
+    check_hub(model)
+    return _download(model).parent.name  # …/snapshots/<commit>/config.json
+
+
 def check_hub(model: str) -> None:
     """For a name on the hub (a folder passes): raises ``ConfigError`` when the hub does not answer
     and the model was never downloaded. Where it was, this process asks the hub no more."""

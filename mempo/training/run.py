@@ -15,10 +15,10 @@ from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Str
 
 from mempo.agent.conversation import Conversation
 from mempo.agent.prompts import load_template
-from mempo.config import Config, RetrieverConfig, TrainerConfig
+from mempo.config import Config, TrainerConfig
 from mempo.data.tasks import TaskSets, load_task_sets
 from mempo.demonstrations.encoding import TrainingText, encode_demonstration
-from mempo.demonstrations.start import start_folder, trained_settings
+from mempo.demonstrations.start import start_folder, supervised_key
 from mempo.demonstrations.world import generate_demonstrations
 from mempo.models.loading import load_policy, load_tokenizer
 from mempo.models.lora import add_adapters
@@ -75,16 +75,7 @@ def train(
 def supervised_start(config: Config, callbacks: Sequence[Callback] = ()) -> str:
     """The folder of the supervised start, from the cache or trained now."""
     base = start_folder(config)
-    key = {
-        "base": base,
-        "sft": config.sft,
-        "model": trained_settings(config.model),
-        "world": config.data.world,
-        "objectives": config.data.objectives,
-        "retriever": _shown(config.retriever),
-        "scoring": [config.scoring.filler, config.scoring.answer_template],
-        "observation": config.rollout.max_observation_tokens,
-    }
+    key = supervised_key(config, base)
     path = cached_path(config.cache_dir, "sft", key)
     if path.is_dir():
         _say(f"supervised start: {path} (from the cache)")
@@ -98,12 +89,6 @@ def supervised_start(config: Config, callbacks: Sequence[Callback] = ()) -> str:
     )
     _say(f"supervised start: {path}")
     return str(path)
-
-
-def _shown(retriever: RetrieverConfig) -> dict[str, int]:
-    """What shapes the observations in demonstrations: these settings, and no server or time."""
-    names = ("top_k", "title_weight", "passage_chars", "page_chars", "short_chars")
-    return {name: getattr(retriever, name) for name in names}
 
 
 def reinforce(

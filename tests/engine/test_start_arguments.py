@@ -67,6 +67,7 @@ def test_cpu_arguments() -> None:
     assert device.environment == {
         "VLLM_CPU_KVCACHE_SPACE": "2",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "TORCHDYNAMO_DISABLE": "1",
     }
     assert device.memory_setting == "engine.cpu_kv_cache_gib"
 

@@ -31,11 +31,14 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> tuple[Path, str]:
-    """One run of the two-minute experiment, with wandb on."""
+    """One run of the two-minute experiment, with wandb on and without a C++ compiler, which torch
+    would look for where nothing that it compiled before is kept."""
     folder = tmp_path_factory.mktemp("run")
-    output = run_program(
-        "train.py", "experiment=debug", "logger=wandb", f"run_dir={folder}", f"cache_dir={cache}"
-    )
+    settings = ["experiment=debug", "logger=wandb", f"run_dir={folder}", f"cache_dir={cache}"]
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("CXX", str(folder / "no_compiler"))
+        environment.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("compiled")))
+        output = run_program("train.py", *settings)
     return folder, output
 
 
