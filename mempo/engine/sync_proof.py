@@ -9,9 +9,10 @@ loaded into it is. What a later sync brings must bear the same names.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, cast
 
 from torch import Tensor
 
@@ -40,6 +41,11 @@ class Delivery:
                 self.zero.add(name)
             yield name, value
 
+    def rename(self, renamed: Callable[[str], str | None]) -> None:
+        """Adds what the engine calls the names that came (GPT-NeoX's output layer)."""
+        for names in (self.names, self.zero):
+            names |= {new for name in [*names] if (new := renamed(name)) is not None}
+
 
 def undelivered(
     zeroed: Mapping[str, str],
@@ -53,7 +59,7 @@ def undelivered(
     after the sync. ``packed`` says which layers the engine holds in one (``qkv_proj``: q, k, v).
     """
     came, zero = _endings(delivery.names), _endings(delivery.zero)
-    sources = {name: _sources(name, packed) for name in loaded}
+    sources = {name: _sources(name, packed, came) for name in loaded}
     wanted = {source for parts in sources.values() for source in parts}
     missing = {source for source in wanted if source not in came}
     if len(missing) > len(wanted) * (1 - _KNOWN_NAMES) and delivery.names:
@@ -71,10 +77,23 @@ def packed_layers(model: Any) -> dict[str, tuple[str, ...]]:
     return {whole: tuple(parts) for whole, parts in mapping.items()}
 
 
-def _sources(name: str, packed: Mapping[str, Sequence[str]]) -> list[str]:
+def renaming(model: Any) -> Callable[[str], str | None]:
+    """What a vLLM model calls a weight of a file, beside the packing of layers."""
+    mapper = getattr(model, "hf_to_vllm_mapper", None)
+    if mapper is None:
+        return lambda name: None
+    return cast(
+        Callable[[str], str | None], dataclasses.replace(mapper, orig_to_new_stacked={}).map_name
+    )
+
+
+def _sources(name: str, packed: Mapping[str, Sequence[str]], came: set[str]) -> list[str]:
     """The names of what is loaded into an engine's parameter, as endings: without the worker's
-    place (``tp0:``) and without the first part (``model.``), which differ."""
+    place (``tp0:``) and without the first part (``model.``), which differ. A layer that files hold
+    in one as well (GLM's ``gate_up_proj``) is its own."""
     plain = _ending(name.rpartition(":")[2])
+    if plain in came:
+        return [plain]
     for whole, parts in packed.items():
         if f".{whole}." in f".{plain}":
             return [plain.replace(f"{whole}.", f"{part}.") for part in parts]

@@ -32,7 +32,7 @@ from mempo.engine.start_arguments import (
     shared_arguments,
 )
 from mempo.engine.start_errors import check_build, start_remedy
-from mempo.engine.sync_proof import Delivery, packed_layers, undelivered
+from mempo.engine.sync_proof import Delivery, packed_layers, renaming, undelivered
 from mempo.engine.transformers_backend import give_classes_back
 from mempo.runtime.gather import is_distributed
 
@@ -172,19 +172,22 @@ class Engine:
         return found
 
     def _check_delivery(self, delivery: Delivery, zeroed: Mapping[str, str]) -> None:
+        came = frozenset(delivery.names)
         if zeroed:
+            (renamed,) = self._llm.apply_model(renaming)
+            delivery.rename(renamed)
             (packed,) = self._llm.apply_model(packed_layers)
             missing = undelivered(zeroed, self._digests(), delivery, packed)
         else:
-            missing = sorted(self._synced_names ^ delivery.names)
-        if missing or not delivery.names:
+            missing = sorted(self._synced_names ^ came)
+        if missing or not came:
             raise EngineError(
                 f"a weight sync did not bring what the engine needs: {len(missing)} weights are "
                 f"missing, such as {', '.join(missing[:3]) or 'all of them'}. The engine would "
                 "sample from other weights than are trained; the model's family may not be served "
                 "(docs/models.md)"
             )
-        self._synced_names = frozenset(delivery.names)
+        self._synced_names = came
 
     def sleep(self) -> None:
         """Frees weights and cache on a GPU (vLLM's sleep level 2); does nothing on a CPU."""

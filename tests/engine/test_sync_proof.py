@@ -38,6 +38,26 @@ def test_a_packed_layer_needs_all_of_its_parts() -> None:
     assert found == ["layers.0.attn.v_proj.weight"]
 
 
+def test_a_layer_that_files_hold_in_one_as_well_is_its_own() -> None:
+    """GLM's ``gate_up_proj``."""
+    zeroed, loaded = {LAYER: "zero"}, {LAYER: "something"}
+    whole = delivery(("model.layers.0.attn.qkv_proj.weight", ONE))
+    assert undelivered(zeroed, loaded, whole, PACKED) == []
+    assert undelivered(zeroed, zeroed, whole, PACKED) == ["layers.0.attn.qkv_proj.weight"]
+
+
+def test_a_weight_that_the_engine_calls_otherwise_has_come() -> None:
+    """GPT-NeoX's output layer; what only packs a layer is no other name."""
+    before, after = {"lm_head.weight": "zero"}, {"lm_head.weight": "one"}
+    known = [("model.norm.weight", ONE), ("model.embed.weight", ONE)]
+    before |= {name: "zero" for name, _ in known}
+    after |= {name: "one" for name, _ in known}
+    came = delivery(*known, ("embed_out.weight", ONE))
+    assert undelivered(before, after, came, {}) == ["lm_head.weight"]
+    came.rename(lambda name: "lm_head.weight" if name == "embed_out.weight" else None)
+    assert undelivered(before, after, came, {}) == []
+
+
 def test_what_stays_zero_must_have_been_zero() -> None:
     untouched = {LAYER: "zero"}
     assert undelivered(untouched, untouched, delivery(*parts(ZERO, ZERO, ZERO)), PACKED) == []
