@@ -118,7 +118,7 @@ def command_line(config_name: str) -> Iterator[None]:
             end_with(f"{argument}: it names no option: leave it out, or take {_options(name)}")
     _put_in_front(_own_folder(sys.argv[1:]))
     if _is_sweep(sys.argv[1:]):
-        sys.argv[1:] = _sweep_folder(sys.argv[1:])
+        sys.argv[1:] = _sweep_folders(sys.argv[1:])
     else:
         for argument in _run_dirs(sys.argv[1:]):
             remember_folder(Path(argument[8:].strip("'\"")))
@@ -159,17 +159,21 @@ def _is_sweep(arguments: Sequence[str]) -> bool:
     return asked or "hydra.mode=MULTIRUN" in arguments
 
 
-def _sweep_folder(arguments: Sequence[str]) -> list[str]:
+def _sweep_folders(arguments: Sequence[str]) -> list[str]:
     """The arguments of a sweep with ``run_dir=`` as the folder of its jobs, which would all write
-    into it otherwise. Ends the program for several folders."""
+    into it otherwise: each has one of its number. Ends the program for several folders."""
     found = [argument for argument in arguments if argument.startswith("run_dir=")]
-    if any("," in argument for argument in found):
+    if not found:
+        return list(arguments)
+    folder = found[-1][8:]
+    if "," in folder and folder == folder.strip("'\""):
         end_with(
             f"{found[-1]}: a sweep has one folder, in which each job gets its own (0, 1, …): give "
             "run_dir one folder"
         )
+    folder = folder.strip("'\"")
     rest = [argument for argument in arguments if argument not in found]
-    return [*rest, *(f"hydra.sweep.dir={argument[8:]}" for argument in found[-1:])]
+    return [*rest, f"run_dir='{folder}/${{hydra:job.num}}'", f"hydra.sweep.dir='{folder}'"]
 
 
 def _explain_composition(error: HydraException, config_name: str) -> str:

@@ -26,11 +26,9 @@ def evaluate_program(cfg: DictConfig) -> None:
         check_evaluated_paths(one)
     check_engine()
     check_accelerator(config)
+    config = with_claimed_folder(config)
     for line in settings.told:
         print(line, flush=True)
-    config = with_claimed_folder(config)
-    # The folder says what was used, not what a call has by default.
-    tree = cfg if settings.tree is None else settings.tree
     from mempo.runtime.library_warnings import quiet_libraries
 
     quiet_libraries()
@@ -38,7 +36,9 @@ def evaluate_program(cfg: DictConfig) -> None:
 
     go_on = f"It goes on with the same command and run_dir={hydra_value(config.run_dir)}"
     with told_when_stopped(lambda: go_on):
-        evaluate_models(config, own=settings.own, accepted=lambda: write_record(tree, config))
+        # The folder says what was used, not what a call has by default.
+        record = cfg if settings.tree is None else settings.tree
+        evaluate_models(config, own=settings.own, accepted=lambda: write_record(record, config))
     print(f"written to {config.run_dir}", flush=True)
 
 

@@ -23,9 +23,6 @@ def check_paths(config: Config) -> None:
         check_family(model.path, config)
     if config.ckpt_path is not None:
         require_path(config.ckpt_path, "ckpt_path")
-    load_template(model.prompt_template)
-    if model.chat_template is not None:
-        require_path(model.chat_template, "model.chat_template")
 
 
 def check_evaluated_paths(config: Config) -> None:

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from mempo.config import Config
 from mempo.runtime.processes import is_first_process
-from mempo.runtime.run_folder import CONFIG_FILE, OVERRIDES_FILE
+from mempo.runtime.run_folder import CONFIG_FILE, OVERRIDES_FILE, STARTED_IN_FILE
 
 _CLAIMED = "MEMPO_RUN_DIR"
 """The folder that the first process claimed, for the processes that it starts."""
@@ -29,8 +29,9 @@ def with_claimed_folder(config: Config) -> Config:
 
 
 def write_record(tree: DictConfig, config: Config) -> None:
-    """Writes the whole configuration and what was changed on the command line into the run's
-    folder, on the first process. ``config.run_dir`` stands for what ``tree`` says of it."""
+    """Writes the whole configuration, what was changed on the command line, and the folder that
+    relative paths start from into the run's folder, on the first process. ``config.run_dir``
+    stands for what ``tree`` says of it."""
     if not is_first_process():
         return
     folder = Path(config.run_dir)
@@ -38,7 +39,12 @@ def write_record(tree: DictConfig, config: Config) -> None:
     assert isinstance(whole, dict)
     whole["run_dir"] = config.run_dir
     overrides = list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else []
-    for name, value in ((CONFIG_FILE, whole), (OVERRIDES_FILE, overrides)):
+    started_in = {"hydra": {"runtime": {"cwd": str(Path.cwd())}}}
+    for name, value in (
+        (CONFIG_FILE, whole),
+        (OVERRIDES_FILE, overrides),
+        (STARTED_IN_FILE, started_in),
+    ):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(path.name + ".tmp")

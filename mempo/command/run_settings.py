@@ -27,7 +27,8 @@ from mempo.evaluation.named_models import model_folder, named_models, run_of
 from mempo.evaluation.settings import check_shared
 from mempo.runtime.errors import ConfigError
 from mempo.runtime.nested import leaves
-from mempo.runtime.run_folder import CONFIG_FILE
+from mempo.runtime.program import hydra_value
+from mempo.runtime.run_folder import CONFIG_FILE, STARTED_IN_FILE
 
 _SECTIONS: Final = (
     "model", "data", "retriever", "rollout", "engine", "reward", "scoring", "evaluation"
@@ -67,7 +68,7 @@ def evaluation_settings(overrides: Sequence[str], run_dir: str) -> EvaluationSet
     Raises ``ConfigError`` for a model folder that brings no settings where ``model=`` gives none
     either, and for runs that bring different tasks or limits.
     """
-    defaults = compose_tree("evaluate", run_dir=run_dir)
+    defaults = compose_tree("evaluate")
     tree, model_given = _composed(_plain(defaults), overrides, run_dir)
     asked = tree.evaluation
     setting, wanted = named_models(asked.model_path, _plain(asked).get("models"))
@@ -85,7 +86,8 @@ def evaluation_settings(overrides: Sequence[str], run_dir: str) -> EvaluationSet
             told.append(_told(run, base, trees[name]))
     configs = {name: _checked(trees[name], cast(Path, runs[name])) for name in trees}
     if not configs:
-        tree = compose_tree("evaluate", overrides, run_dir=run_dir)
+        named = [f"run_dir={hydra_value(run_dir)}", *overrides]
+        tree = compose_tree("evaluate", named)
         _name_path(tree, wanted)
         return EvaluationSettings(to_config(tree), {}, (), None)
     check_shared(configs)
@@ -106,7 +108,9 @@ def _composed(
     defaults = ["_self_", *({name: None} for name in groups if not name.startswith("override "))]
     ConfigStore.instance().store(name=_BASE, node={"defaults": defaults, **base})
     with hydra_untouched(), initialize_config_dir(str(CONF_DIR), version_base="1.3"):
-        tree = hydra_compose(_BASE, [f"run_dir='{run_dir}'", *overrides], return_hydra_config=True)
+        tree = hydra_compose(
+            _BASE, [f"run_dir={hydra_value(run_dir)}", *overrides], return_hydra_config=True
+        )
     given = tree.hydra.runtime.choices.get("model") is not None
     OmegaConf.set_struct(tree, False)
     del tree["hydra"]
@@ -144,7 +148,7 @@ def _with_settings_of(run: Path, defaults: DictConfig) -> dict[str, Any]:
 
 def _started_in(run: Path) -> Path | None:
     """The folder that the run's relative paths start from, where it is not the current one."""
-    file = (run / CONFIG_FILE).with_name("hydra.yaml")
+    file = run / STARTED_IN_FILE
     found = OmegaConf.select(OmegaConf.load(file), "hydra.runtime.cwd") if file.exists() else None
     return None if found is None or Path(found) == Path.cwd() else Path(found)
 

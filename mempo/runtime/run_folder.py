@@ -12,6 +12,7 @@ METRICS_FILE: Final = "metrics.jsonl"
 TRAJECTORIES_FILE: Final = "trajectories.jsonl"
 EVALUATION_FILE: Final = "evaluation.json"
 CONFIG_FILE: Final = ".hydra/config.yaml"
+STARTED_IN_FILE: Final = ".hydra/hydra.yaml"  # hydra.runtime.cwd, as Hydra itself writes it
 OVERRIDES_FILE: Final = ".hydra/overrides.yaml"
 
 # Only train.py's.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from tests.support.programs import ROOT, run_program
 
@@ -69,13 +70,16 @@ def written(output: str) -> list[str]:
 
 
 def test_each_job_of_a_sweep_has_its_own_folder(program: Path, tmp_path: Path) -> None:
-    sweep = tmp_path / "sweep"
+    sweep = tmp_path / "a sweep, of two"
     output = run_program(
-        str(program), "--multirun", f"run_dir={sweep}", "seed=0,1", folder=tmp_path
+        str(program), "--multirun", f"run_dir='{sweep}'", "seed=0,1", folder=tmp_path
     )
     assert written(output) == [f"{sweep}/0", f"{sweep}/1"]
     assert (sweep / "1" / ".hydra" / "config.yaml").is_file()
-    one = run_program(str(program), f"run_dir={sweep}/one", folder=tmp_path)
+    # Relative paths of its settings start there (mempo/command/run_settings.py).
+    record = OmegaConf.load(sweep / "1" / ".hydra" / "hydra.yaml")
+    assert OmegaConf.select(record, "hydra.runtime.cwd") == str(tmp_path)
+    one = run_program(str(program), f"run_dir='{sweep}/one'", folder=tmp_path)
     assert written(one) == [f"{sweep}/one"]
 
 
