@@ -31,9 +31,9 @@ class DataFormat:
     ``task`` makes a task of a row, of one objective but for rows that were composed before.
     ``read`` gives the rows of a source, or the error that says why one cannot be parsed.
     ``expand`` gives the rows that stand in one row of the file. ``passages`` gives the passages
-    that a row of the file carries; ``join_titles`` makes one document of all that have one title. ``default_source`` names the
-    questions to read where ``data.questions`` is empty. ``evidence`` gives the titles of the
-    passages that answer a row of ``expand``.
+    that a row of the file carries; ``join_titles`` makes one document of all that have one
+    title. ``default_source`` names the questions to read where ``data.questions`` is empty. ``evidence``
+    gives the titles of the passages that answer a row of ``expand``.
     """
 
     task: Callable[[QuestionRow, Options], Task]
