@@ -32,8 +32,8 @@ class DataFormat:
     ``read`` gives the rows of a source, or the error that says why one cannot be parsed.
     ``expand`` gives the rows that stand in one row of the file. ``passages`` gives the passages
     that a row of the file carries; ``join_titles`` makes one document of all that have one
-    title. ``default_source`` names the questions to read where ``data.questions`` is empty. ``evidence``
-    gives the titles of the passages that answer a row of ``expand``.
+    title. ``default_source`` names the questions to read where ``data.questions`` is empty.
+    ``evidence`` gives the titles of the passages that answer a row of ``expand``.
     """
 
     task: Callable[[QuestionRow, Options], Task]
