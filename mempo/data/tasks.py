@@ -127,9 +127,11 @@ def load_evidence(config: Config) -> tuple[Loaded, Retriever]:
             f"data={data.format}: its rows do not name the passages that answer them; these "
             f"formats do: {known}"
         )
-    retriever = _given_retriever(config)
+    told = Told()
+    retriever = _given_retriever(config, told)
     source = _training_source(data)
     loaded = load_questions(source, _options(data), retriever is None, with_evidence=True)
+    loaded.told.update(told)
     if not any(loaded.evidence.values()):
         raise ConfigError(
             f"data.questions={source.place}: no row names the passages that answer it "
@@ -162,7 +164,7 @@ def _world_tasks(
 def _read_files(config: Config) -> _Rows:
     data, told = config.data, Told()
     # The corpus first: where it is a file of its own, a fault in it is told before questions load.
-    retriever = _given_retriever(config)
+    retriever = _given_retriever(config, told)
     training = _training_source(data)
     held_out = _heldout_source(data, training)
     options = _options(data)
@@ -215,14 +217,14 @@ def _options(data: DataConfig) -> Options:
     return Options(data.answer_separator, data.fanoutqa, data.skip_bad_rows, aliases)
 
 
-def _given_retriever(config: Config) -> Retriever | None:
+def _given_retriever(config: Config, told: Told) -> Retriever | None:
     """The retriever over ``data.corpus`` or behind a server; ``None`` where the rows' own passages
     are to be searched."""
     corpus = config.data.corpus
     if corpus is None and config.retriever.kind != "http":
         return None
     file = None if corpus is None else require_path(corpus, "data.corpus")
-    return build_retriever(config.retriever, file)
+    return build_retriever(config.retriever, file, config.data.skip_bad_rows, told)
 
 
 def _retriever_of_passages(config: Config, loaded: Sequence[Loaded], questions: str) -> Retriever:

@@ -22,6 +22,11 @@ class Document:
     passage: str | None = None
 
     @property
+    def name(self) -> str:
+        """What search shows and pages are opened by: the title, or the id where there is none."""
+        return self.title or self.id
+
+    @property
     def search_text(self) -> str:
         """The text that search indexes and shows."""
         return self.text if self.passage is None else self.passage
@@ -93,7 +98,7 @@ class PageIndex:
         self._exact: dict[str, list[int]] = {}
         self._folded: dict[str, list[int]] = {}
         for index, document in enumerate(documents):
-            for key in dict.fromkeys((document.title, document.url)):
+            for key in dict.fromkeys((document.name, document.url)):
                 if key:
                     self._exact.setdefault(key, []).append(index)
                     self._folded.setdefault(key.casefold(), []).append(index)
@@ -115,9 +120,9 @@ class PageIndex:
 def joined_page(documents: Sequence[Document]) -> Page:
     """One page out of the documents that share its name, in corpus order; at least one."""
     first = documents[0]
-    return Page(first.title, "\n".join(document.text for document in documents), first.url)
+    return Page(first.name, "\n".join(document.text for document in documents), first.url)
 
 
 def found_passage(document: Document, score: float) -> Passage:
     """A document as a search result."""
-    return Passage(document.title, document.search_text, document.url, document.id, score)
+    return Passage(document.name, document.search_text, document.url, document.id, score)

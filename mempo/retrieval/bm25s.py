@@ -104,9 +104,9 @@ class Bm25sRetriever:
             alike = [
                 document
                 for document in map(self._document, self._pages.find(folded))
-                if folded in (document.title.casefold(), document.url.casefold())
+                if folded in (document.name.casefold(), document.url.casefold())
             ]
-            exact = [one for one in alike if name in (one.title, one.url)]
+            exact = [one for one in alike if name in (one.name, one.url)]
             if found := exact or alike:
                 return joined_page(found)
         return None

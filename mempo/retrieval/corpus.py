@@ -1,55 +1,125 @@
-"""Reading corpora: JSON lines in the two forms of specification section 11.
+"""Reading corpora, in the forms of specification section 11 and those that people have.
 
-- ``{"id", "contents"}``: the first line of ``contents`` is the title, perhaps in double quotes
-- ``{"id", "title", "text", "url"}``: ``url`` may be left out, and ``passage`` may hold a text for
-  search that differs from the page's
+A file holds one JSON object a line, a list of them, or a table (``.tsv``, ``.csv``) whose first
+line names the columns, and may be packed as ``.gz``. Read are these rows:
+
+- ``{"id", "contents"}``: the first line of ``contents`` is the title, perhaps in double quotes;
+  contents of one line have no title (Anserini)
+- ``{"id", "title", "text"}``, BEIR's with ``_id``, DPR's as a table; ``passage`` may hold a text
+  for search that differs from the page's
+- ``{"_id", "wikipedia_title", "text": [paragraph, …]}`` (KILT), whose first paragraph is the title
+
+``url`` is kept where there is one. A document without title is opened by its id, and one without id
+is named after its place in the file; both are told.
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any, Final
 
 from mempo.retrieval.base import Document
-from mempo.runtime.rows import DataError, Row, UniqueIds, line_rows, parse_object, plain_line
+from mempo.runtime.row_files.endings import stem
+from mempo.runtime.row_files.rows_of import file_rows
+from mempo.runtime.row_files.told import Told
+from mempo.runtime.rows import DataError, Row, UniqueIds, parse_object, plain_line, seen
+
+NO_TITLE: Final = "of the corpus have no title: their pages are opened by id"
+NO_ID: Final = "of the corpus have no id: they are named after their place in the file"
+LEFT_OUT: Final = "of the corpus cannot be read and were left out (data.skip_bad_rows)"
+"""What is told of such rows."""
+
+_IDS: Final = ("id", "_id", "docid")
 
 
-def read_corpus(path: str | Path) -> list[Document]:
-    """The documents of a JSON-lines corpus, in file order.
+def read_corpus(
+    path: str | Path, skip_bad_rows: bool = False, told: Told | None = None
+) -> list[Document]:
+    """The documents of a corpus, in file order.
 
-    Raises ``DataError`` that names file, line and remedy: a line that is blank or not JSON, a
-    missing or blank field, an id used twice, an empty file.
+    Raises ``DataError`` that names file, line and remedy: a line that is blank (but at the end) or
+    not JSON, a missing or blank field, an id used twice, an empty file; ``skip_bad_rows`` leaves
+    such rows out. ``told`` takes down what is left out or guessed; without it that is printed.
     """
+    path, counted = Path(path), Told()
     documents, ids = [], UniqueIds("document")
-    for row in line_rows(Path(path)):
-        if isinstance(row, DataError):
-            raise row
-        document = parse_document(row)
-        ids.claim(document.id, row)
+    for row in file_rows(path):
+        try:
+            if isinstance(row, DataError):
+                raise row
+            document = parse_document(row, counted)
+            ids.claim(document.id, row)
+        except DataError as error:
+            if not skip_bad_rows:
+                raise
+            counted.add(LEFT_OUT, str(error))
+            continue
         documents.append(document)
+    if not documents:
+        bad = counted.count(LEFT_OUT)
+        reason = f"none of its {bad} rows can be used" if bad else "it holds no passages"
+        raise DataError(f"{path}: {reason}: give a file with id and contents in each row")
+    tell(counted, told)
     return documents
 
 
-def document_of_line(line: bytes, corpus: Path, number: int) -> Document:
+def tell(counted: Told, told: Told | None) -> None:
+    """Hands on what a corpus told, or prints it where nobody takes it."""
+    if told is not None:
+        told.update(counted)
+        return
+    for sentence in counted.sentences():
+        print(sentence, file=sys.stderr, flush=True)
+
+
+def document_of_line(line: bytes, corpus: Path, number: int, told: Told | None = None) -> Document:
     """The document on a line of the corpus; ``number`` is counted from 1. Raises ``DataError``."""
     place = f"{corpus}:{number}"
-    return parse_document(Row(parse_object(plain_line(line, number), place), place))
+    fields = parse_object(plain_line(line, number), place)
+    return parse_document(Row(fields, place, f"{stem(corpus)}-{number}"), told)
 
 
-def parse_document(row: Row) -> Document:
+def parse_document(row: Row, told: Told | None = None) -> Document:
     """One row of a corpus. Raises ``DataError`` with file and line in front."""
-    if row.first("id") is None:
-        raise row.fault('the field "id" is missing: add it')
-    key = row.identifier("id")
+    key = row.identifier(*_IDS)
+    if told is not None and row.first(*_IDS) is None:
+        told.add(NO_ID, row.place)
     if "contents" in row.fields:
         title, _, text = row.text("contents").partition("\n")
-        title = _unquoted(title)
-        if not title or not text.strip():
-            raise row.fault('"contents" must hold a title on its first line and text after it')
-        return Document(key, title, text.strip())
-    if row.first("title", "text") is None:
+        title, text = (_unquoted(title), text.strip()) if text else ("", title)
+        document = Document(key, title, text, row.optional_text("url"))
+    else:
+        document = _titled(row, key)
+    if told is not None and not document.title:
+        told.add(NO_TITLE, row.place)
+    return document
+
+
+def _titled(row: Row, key: str) -> Document:
+    """A row with title and text in fields of their own."""
+    name = "wikipedia_title" if "wikipedia_title" in row.fields else "title"
+    if row.first(name, "text") is None:
         raise row.fault('give the field "contents", or the fields "title" and "text"')
+    value = row.fields.get(name)
+    blank = name in row.fields and (value is None or (isinstance(value, str) and not value.strip()))
+    title = "" if blank else row.text(name)
+    paragraphs = row.fields.get("text")
+    text = _joined(row, paragraphs, title) if isinstance(paragraphs, list) else row.text("text")
     passage = row.text("passage") if row.first("passage") else None
-    return Document(key, row.text("title"), row.text("text"), row.optional_text("url"), passage)
+    return Document(key, title, text, row.optional_text("url"), passage)
+
+
+def _joined(row: Row, paragraphs: list[Any], title: str) -> str:
+    """A text of paragraphs (KILT), without the title in front."""
+    if not all(isinstance(one, str) for one in paragraphs):
+        raise row.fault(f'the field "text" must hold texts, it is {seen(paragraphs)}')
+    kept = [one.strip() for one in paragraphs if one.strip()]
+    if len(kept) > 1 and kept[0] == title:
+        kept = kept[1:]
+    if not kept:
+        raise row.fault('the field "text" is blank')
+    return "\n".join(kept)
 
 
 def _unquoted(title: str) -> str:

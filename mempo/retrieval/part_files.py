@@ -67,7 +67,7 @@ class PartWriter:
 
     def add(self, document: Document, numbers: array[int], position: int) -> None:
         """Adds a passage that starts at byte ``position``, with the ``numbers`` of its words."""
-        for name in {document.title.casefold(), document.url.casefold()} - {""}:
+        for name in {document.name.casefold(), document.url.casefold()} - {""}:
             self._page_keys.append(key_hash(name))
             self._page_passages.append(self.passages)
         self._numbers.extend(numbers)

@@ -14,14 +14,19 @@ from mempo.retrieval.corpus import read_corpus
 from mempo.retrieval.http import HttpRetriever
 from mempo.retrieval.rank_bm25 import RankBm25Retriever
 from mempo.runtime.errors import ConfigError
+from mempo.runtime.row_files.told import Told
 
 
 def build_retriever(
-    config: RetrieverConfig, corpus: str | Path | Sequence[Document] | None
+    config: RetrieverConfig,
+    corpus: str | Path | Sequence[Document] | None,
+    skip_bad_rows: bool = False,
+    told: Told | None = None,
 ) -> Retriever:
     """The retriever of ``retriever.kind``, ready for its first search.
 
     ``corpus`` is a corpus file, documents in memory, or ``None`` where a server holds the corpus.
+    ``skip_bad_rows`` and ``told`` are those of ``read_corpus``; an index was built with its own.
     Raises ``ConfigError`` when they do not fit, ``DataError`` for a faulty corpus,
     ``IndexFileError`` for an index that is missing or another corpus's, and ``ServerError`` when
     no server answers in time or it speaks another protocol.
@@ -33,7 +38,9 @@ def build_retriever(
     if corpus is None:
         raise ConfigError(f"retriever.kind={config.kind} needs a corpus: give data.corpus")
     if config.kind == "rank_bm25":
-        documents = read_corpus(corpus) if isinstance(corpus, (str, Path)) else corpus
+        documents = (
+            read_corpus(corpus, skip_bad_rows, told) if isinstance(corpus, (str, Path)) else corpus
+        )
         return RankBm25Retriever(documents, config.title_weight)
     if not isinstance(corpus, (str, Path)):
         raise ConfigError(

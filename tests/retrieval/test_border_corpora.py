@@ -1,0 +1,110 @@
+"""Corpora in the shapes that people have: passages, titles and counts that each file must give."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mempo.retrieval import RankBm25Retriever, read_corpus
+from mempo.retrieval.corpus import LEFT_OUT, NO_ID, NO_TITLE
+from mempo.runtime.row_files.told import Told
+from mempo.runtime.rows import DataError
+from tests.support.border_files import borders
+from tests.support.pages import known_page
+
+CORPORA = borders("corpora")
+EXPECTED: dict[str, dict[str, Any]] = json.loads(
+    (CORPORA / "expected.json").read_text(encoding="utf-8")
+)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_corpus_gives_its_passages(name: str) -> None:
+    wanted, told = EXPECTED[name], Told()
+    found = read_corpus(CORPORA / name, told=told)
+    assert len(found) == wanted["passages"]
+    assert sum(not one.title for one in found) == told.count(NO_TITLE)
+    blank = 1 if name == "anserini.jsonl" else 0
+    assert told.count(NO_TITLE) == wanted.get("blank_titles", blank)
+    assert told.count(NO_ID) == (2 if name == "list.json" else 0)
+    assert found[0].text == wanted.get("first_text", found[0].text)
+    assert found[0].title == wanted.get("title", found[0].title)
+    assert found[0].url == wanted.get("url", "")
+    for query, ids in wanted.get("search", {}).items():
+        assert {one.id for one in RankBm25Retriever(found).search(query, 3)} == set(ids)
+
+
+def test_every_corpus_is_expected() -> None:
+    assert {path.name for path in CORPORA.iterdir()} - {"expected.json"} == set(EXPECTED)
+    known = {"passages", "blank_titles", "first_text", "title", "url", "search", "note"}
+    assert all(set(one) <= known for one in EXPECTED.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "documents"),
+    [
+        (
+            "beir.jsonl",
+            [("d1", "Amber Works", "Founded by Lena Holt."), ("d2", "", "No title here.")],
+        ),
+        (
+            "psgs_w100.tsv",
+            [
+                ("1", "Amber Works", 'Amber Works was founded by Lena Holt, "the Elder".'),
+                ("2", "Amber Works", "A second part"),
+            ],
+        ),
+        (
+            "list.json",
+            [("list-1", "Amber Works", "Founded."), ("list-2", "Lena Holt", "Born in Orla.")],
+        ),
+        ("anserini.jsonl", [("doc1", "", "Amber Works was founded by Lena Holt.")]),
+        (
+            "kilt_pages.jsonl",
+            [("290", "A", "A is the first letter.\nSection::::History.\nIt is old.")],
+        ),
+        ("wiki18_url.jsonl", [("1", "Amber Works", "Founded by Lena Holt.")]),
+        ("corpus.jsonl.gz", [("1", "Orla", "A town.")]),
+    ],
+)
+def test_the_documents_themselves(name: str, documents: list[tuple[str, str, str]]) -> None:
+    found = read_corpus(CORPORA / name)
+    assert [(one.id, one.title, one.text) for one in found] == documents
+
+
+def test_a_page_without_title_is_shown_and_opened_by_id() -> None:
+    retriever = RankBm25Retriever(read_corpus(CORPORA / "anserini.jsonl"))
+    (found,) = retriever.search("amber", 5)
+    assert found.title == "doc1"
+    assert known_page(retriever, "doc1").text == "Amber Works was founded by Lena Holt."
+
+
+def test_what_is_guessed_is_printed_where_nobody_takes_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = CORPORA / "list.json"
+    read_corpus(path)
+    assert capsys.readouterr().err == (
+        "2 rows of the corpus have no id: they are named after their place in the file "
+        f"(the first: {path}:1, row 1)\n"
+    )
+
+
+def test_bad_rows_are_left_out_and_counted(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.jsonl.gz"
+    rows = ['{"id": "1", "contents": "T\\nx"}', "oops", "", '{"id": "2"}']
+    rows += ['{"id": "1", "contents": "U\\ny"}', '{"id": "3", "contents": "V\\nz"}', "", ""]
+    path.write_bytes(gzip.compress("\n".join(rows).encode()))
+    with pytest.raises(DataError, match=r"corpus\.jsonl\.gz:2: the line is not JSON"):
+        read_corpus(path)
+    told = Told()
+    assert [one.id for one in read_corpus(path, skip_bad_rows=True, told=told)] == ["1", "3"]
+    assert told.count(LEFT_OUT) == 4
+    assert "corpus.jsonl.gz:2: the line is not JSON" in next(told.sentences())
+    path.write_bytes(gzip.compress(b"oops\n"))
+    with pytest.raises(DataError, match="none of its 1 rows can be used"):
+        read_corpus(path, skip_bad_rows=True)
