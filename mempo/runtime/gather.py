@@ -14,6 +14,11 @@ def is_distributed() -> bool:
     return dist.is_available() and dist.is_initialized()
 
 
+def own_rank() -> int:
+    """This process's place in what ``gather_objects`` gives."""
+    return dist.get_rank() if is_distributed() else 0
+
+
 def gather_objects(value: T) -> list[T]:
     """Every process's ``value``, in rank order, on every process. All processes must call it."""
     if not is_distributed():

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any
 
 import lightning as L
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from mempo.agent.collection import Watch
 from mempo.agent.conversation import Conversation
@@ -27,13 +26,7 @@ from mempo.engine.interface import Sampling
 from mempo.engine.shared import EngineGroup, SharedEngine, make_engine_group
 from mempo.engine.start_arguments import engine_device
 from mempo.engine.vllm_engine import Engine
-from mempo.learning.batches import (
-    Batch,
-    TrainingRow,
-    collate,
-    is_sharing_worth_it,
-    plan_micro_batches,
-)
+from mempo.learning.batches import Batch, TrainingRow, is_sharing_worth_it, plan_micro_batches
 from mempo.learning.loss import aggregation_weights
 from mempo.learning.old_logprobs import trained_sequences
 from mempo.runtime.devices import use_device
@@ -42,61 +35,10 @@ from mempo.runtime.phases import Phases
 from mempo.runtime.progress import progress_bar
 from mempo.runtime.seeds import derive_seed
 from mempo.training.collect_ahead import BackgroundWork
+from mempo.training.epoch_dataset import EpochDataset
 from mempo.training.interface import RolloutSource, sampled_policy
 from mempo.training.updates import split_into_updates
 from mempo.trajectory import Task, Trajectory
-
-
-class EpochDataset(Dataset[Batch]):
-    """An epoch's micro-batches, laid out and collated when they are asked for, after scoring.
-
-    Args:
-        updates: the rows of each optimizer step.
-        counts: its number of micro-batches, the same on every rank.
-        budget: the tokens of a micro-batch (``plan_micro_batches``).
-        skip_zeros: leave out rows whose advantages are all 0, as those of constant groups, since
-            they add nothing to the gradient; of a step with no others the shortest stays, so that
-            the engine's mismatch is always measured. A step that needs fewer micro-batches than it
-            has begins with empty ones.
-        share_prompts: of each optimizer step, whether its micro-batches compute shared prompts
-            once.
-    """
-
-    def __init__(
-        self,
-        updates: Sequence[list[TrainingRow]],
-        counts: Sequence[int],
-        budget: int,
-        skip_zeros: bool,
-        share_prompts: Sequence[bool],
-    ) -> None:
-        self._updates = updates
-        self._counts = counts
-        self._budget = budget
-        self._skip_zeros = skip_zeros
-        self._share_prompts = share_prompts
-
-    def __len__(self) -> int:
-        return sum(self._counts)
-
-    def __getitem__(self, index: int) -> Batch:
-        return collate(*self._plan[index])
-
-    @cached_property
-    def _plan(self) -> list[tuple[list[TrainingRow], bool, bool]]:
-        """The arguments of ``collate`` for every micro-batch."""
-        plan: list[tuple[list[TrainingRow], bool, bool]] = []
-        for rows, count, share in zip(
-            self._updates, self._counts, self._share_prompts, strict=True
-        ):
-            trained = [row for row in rows if not self._skip_zeros or row.is_trained]
-            if rows and not trained:
-                trained = [min(rows, key=lambda row: len(row.sequence))]
-            batches = plan_micro_batches(trained, self._budget, share)
-            batches = [[] for _ in range(count - len(batches))] + batches
-            plan += [(batch, index == count - 1, share) for index, batch in enumerate(batches)]
-        return plan
-
 
 _NO_UPDATES = EpochDataset([], [], 1, skip_zeros=False, share_prompts=[])
 

@@ -21,7 +21,7 @@ from mempo.learning.batches import (
     shared_start,
 )
 from mempo.learning.loss import LossInputs, aggregation_weights, policy_loss
-from mempo.training.datamodule import EpochDataset
+from mempo.training.epoch_dataset import EpochDataset
 from mempo.trajectory import Objective, SpanKind, Task, TokenSequence, Trajectory
 
 TASK = Task("t9", (Objective("Who?", ("Ann",)),))

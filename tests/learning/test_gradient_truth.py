@@ -25,7 +25,7 @@ from mempo.config import Config
 from mempo.learning.advantages import assign_advantages
 from mempo.learning.batches import TrainingRow, plan_micro_batches
 from mempo.learning.loss import aggregation_weights
-from mempo.training.datamodule import EpochDataset
+from mempo.training.epoch_dataset import EpochDataset
 from mempo.training.module import MemPOModule, learning_rate_factor
 from mempo.trajectory import Objective, Round, SpanKind, Task, TokenSequence, Trajectory
 
