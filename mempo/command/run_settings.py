@@ -175,7 +175,7 @@ def _told(run: Path, base: Mapping[str, Any], tree: DictConfig) -> str:
 
 
 def _how_to_speak(setting: str, path: str) -> str:
-    options = ", ".join(sorted(file.stem for file in (CONF_DIR / "model").glob("*.yaml")))
+    options = ", ".join(sorted(file.stem for file in CONF_DIR.joinpath("model").glob("*.yaml")))
     return (
         f"{setting}={path} is a model without a run's settings: say how it is spoken to, with "
         f"model=pretrained or another of {options}; or give the folder of the run that trained it"

@@ -6,9 +6,9 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
+from mempo.row_files.rows import DataError
+from mempo.row_files.told import Told
 from mempo.runtime.joined import join_names, split_names
-from mempo.runtime.row_files.told import Told
-from mempo.runtime.rows import DataError
 from mempo.trajectory import Task
 
 _JOINER = "+"

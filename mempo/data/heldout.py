@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from mempo.runtime.rows import DataError
+from mempo.row_files.rows import DataError
 from mempo.trajectory import Task
 
 

@@ -15,9 +15,9 @@ from mempo.data.formats.passages import documents
 from mempo.data.heldout import split_heldout
 from mempo.data.world import generate_world
 from mempo.retrieval import RankBm25Retriever, Retriever, build_retriever
+from mempo.row_files.rows import DataError
+from mempo.row_files.told import Told
 from mempo.runtime.errors import ConfigError
-from mempo.runtime.row_files.told import Told
-from mempo.runtime.rows import DataError
 from mempo.trajectory import Task
 
 

@@ -30,11 +30,11 @@ from mempo.retrieval.index_files import MOST_TITLE_WEIGHT, IndexFileError, Manif
 from mempo.retrieval.index_swap import PLAN, put_in_place, recover, tidy, working_folder
 from mempo.retrieval.part_files import write_scores, write_tables
 from mempo.retrieval.words import TOKENIZER
+from mempo.row_files.rows import DataError
 from mempo.runtime.errors import MempoError
 from mempo.runtime.friendly_errors import friendly_errors
 from mempo.runtime.program import command
 from mempo.runtime.progress import progress_bar
-from mempo.runtime.rows import DataError
 
 PART_WORDS: Final = 50_000_000
 """Words of a part: about 500,000 passages of 100 words, sorted within about 2 GB of memory."""

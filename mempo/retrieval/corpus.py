@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from mempo.retrieval.base import Document
-from mempo.runtime.row_files.endings import stem
-from mempo.runtime.row_files.rows_of import file_rows
-from mempo.runtime.row_files.told import Told
-from mempo.runtime.rows import DataError, Row, UniqueIds, parse_object, plain_line, seen
+from mempo.row_files.endings import stem
+from mempo.row_files.rows import DataError, Row, UniqueIds, parse_object, plain_line, seen
+from mempo.row_files.rows_of import file_rows
+from mempo.row_files.told import Told
 
 NO_TITLE: Final = "of the corpus have no title: their pages are opened by id"
 NO_ID: Final = "of the corpus have no id: they are named after their place in the file"

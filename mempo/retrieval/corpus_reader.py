@@ -15,8 +15,8 @@ from mempo.retrieval.corpus import document_of_line
 from mempo.retrieval.index_files import Piece, part_folder
 from mempo.retrieval.part_files import PartWriter, read_part_state
 from mempo.retrieval.words import words
+from mempo.row_files.rows import DataError
 from mempo.runtime.progress import ProgressBar
-from mempo.runtime.rows import DataError
 
 MEGABYTE: Final = 1_000_000
 """Bytes between two moves of the progress bar."""

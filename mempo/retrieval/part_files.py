@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from mempo.retrieval.base import Document
 from mempo.retrieval.corpus import document_of_line
 from mempo.retrieval.index_files import Piece, key_hash, load_array, part_folder
+from mempo.row_files.rows import DataError
 from mempo.runtime.progress import ProgressBar
-from mempo.runtime.rows import DataError
 
 K1: Final = 1.5
 B: Final = 0.75

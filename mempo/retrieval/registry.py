@@ -13,8 +13,8 @@ from mempo.retrieval.bm25s import Bm25sRetriever, default_index
 from mempo.retrieval.corpus import read_corpus
 from mempo.retrieval.http import HttpRetriever
 from mempo.retrieval.rank_bm25 import RankBm25Retriever
+from mempo.row_files.told import Told
 from mempo.runtime.errors import ConfigError
-from mempo.runtime.row_files.told import Told
 
 
 def build_retriever(

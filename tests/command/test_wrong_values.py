@@ -15,8 +15,8 @@ from mempo.command.cli import command_line, compose, compose_tree
 from mempo.command.plan import make_plan
 from mempo.command.preflight import check_paths
 from mempo.config.loading import load_config
+from mempo.row_files.rows import DataError, parse_object
 from mempo.runtime.errors import ConfigError
-from mempo.runtime.rows import DataError, parse_object
 
 KINDS: Mapping[str, tuple[Any, ...]] = {
     "type": ("banana", [1, 2], {"a": 1}, True, 0.5),

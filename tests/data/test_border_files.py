@@ -1,4 +1,5 @@
-"""Questions in the shapes that people have: golds and counts that each file must give."""
+"""Questions in the shapes that people have: golds and counts that each file must give
+(specification section 11)."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from mempo.command.cli import compose
 from mempo.data.formats import Loaded, Options, QuestionSource, load_questions
 from mempo.data.formats.alias_file import read_aliases
 from mempo.data.tasks import load_task_sets
+from mempo.row_files.rows import DataError
 from mempo.runtime.errors import ConfigError
-from mempo.runtime.rows import DataError
 from tests.support.border_files import borders
 
 QUESTIONS = borders("questions")

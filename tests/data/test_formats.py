@@ -26,8 +26,8 @@ from mempo.data.formats.row import QuestionRow
 from mempo.data.tasks import load_task_sets
 from mempo.engine.interface import Sampling
 from mempo.retrieval.base import Document, Passage
+from mempo.row_files.rows import DataError
 from mempo.runtime.errors import ConfigError
-from mempo.runtime.rows import DataError
 from tests.support.fakes import ScriptedEngine
 from tests.support.pages import known_page
 from tests.support.small_tokenizers import make_conversation

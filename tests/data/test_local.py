@@ -11,8 +11,8 @@ import pytest
 from mempo.data.compose import compose_objectives, row_ids
 from mempo.data.formats import Loaded, Options, QuestionSource, load_questions
 from mempo.data.heldout import split_heldout
+from mempo.row_files.rows import DataError, line_rows
 from mempo.runtime.errors import ConfigError, MempoError
-from mempo.runtime.rows import DataError, line_rows
 from mempo.trajectory import Objective, Task
 
 

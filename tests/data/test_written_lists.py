@@ -1,4 +1,5 @@
-"""Golds that are a list written as text: read, or refused with the row, never one literal gold."""
+"""Golds that are a list written as text: read, or refused with the row, never one literal gold
+(specification section 11)."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from mempo.data.formats import Loaded, Options, QuestionSource, load_questions
-from mempo.runtime.rows import DataError
+from mempo.row_files.rows import DataError
 
 READ = [
     ('["Ana Vale", "A. Vale"]', ("Ana Vale", "A. Vale")),

@@ -14,9 +14,9 @@ from mempo.data.tasks import load_evidence
 from mempo.evaluation.recall import measure
 from mempo.retrieval import Document, RankBm25Retriever
 from mempo.retrieval.build import build_index
+from mempo.row_files.rows import DataError
 from mempo.runtime.errors import ConfigError
 from mempo.runtime.progress import progress_bar
-from mempo.runtime.rows import DataError
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "formats"
 

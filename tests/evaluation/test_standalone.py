@@ -28,8 +28,8 @@ from mempo.data.tasks import load_heldout_tasks, load_task_sets
 from mempo.evaluation.files import EvaluationFolder, claimed
 from mempo.evaluation.models import EvaluatedModel
 from mempo.evaluation.standalone import evaluate_models
+from mempo.row_files.rows import DataError
 from mempo.runtime.errors import ConfigError
-from mempo.runtime.rows import DataError
 from mempo.runtime.short_names import short_labels
 from mempo.trajectory import Task
 from tests.support.fakes import AnsweringEngine

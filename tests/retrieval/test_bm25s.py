@@ -37,7 +37,7 @@ from mempo.retrieval.bm25s import default_index
 from mempo.retrieval.build import build_index, main
 from mempo.retrieval.index_files import MANIFEST, key_hash
 from mempo.retrieval.postings import Postings
-from mempo.runtime.rows import DataError
+from mempo.row_files.rows import DataError
 from tests.support.pages import known_page
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,4 +1,5 @@
-"""Corpora in the shapes that people have: passages, titles and counts that each file must give."""
+"""Corpora in the shapes that people have: passages, titles and counts that each file must give
+(specification section 11)."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ import pytest
 
 from mempo.retrieval import RankBm25Retriever, read_corpus
 from mempo.retrieval.corpus import LEFT_OUT, NO_ID, NO_TITLE
-from mempo.runtime.row_files.told import Told
-from mempo.runtime.rows import DataError
+from mempo.row_files.rows import DataError
+from mempo.row_files.told import Told
 from tests.support.border_files import borders
 from tests.support.pages import known_page
 

@@ -16,7 +16,7 @@ import pytest
 from mempo.retrieval import Bm25sRetriever, IndexFileError, index_swap
 from mempo.retrieval.build import build_index, main
 from mempo.retrieval.index_files import MANIFEST
-from mempo.runtime.rows import DataError
+from mempo.row_files.rows import DataError
 
 ROOT = Path(__file__).resolve().parents[2]
 PART_WORDS = 170  # of 300, titles counted 3 times: two parts

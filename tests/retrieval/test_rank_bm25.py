@@ -15,7 +15,7 @@ from rank_bm25 import BM25Okapi
 from mempo.data.world import World, generate_world
 from mempo.retrieval import Document, RankBm25Retriever, read_corpus
 from mempo.retrieval.rank_bm25 import words
-from mempo.runtime.rows import DataError
+from mempo.row_files.rows import DataError
 from tests.support.pages import known_page
 
 

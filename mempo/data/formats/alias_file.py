@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mempo.runtime.row_files.rows_of import file_rows
-from mempo.runtime.rows import DataError
+from mempo.row_files.rows import DataError
+from mempo.row_files.rows_of import file_rows
 
 
 def read_aliases(path: Path) -> dict[str, tuple[str, ...]]:

@@ -28,8 +28,8 @@ from typing import Any, Final
 
 from mempo.data.formats.row import Options, QuestionRow, answer_text
 from mempo.retrieval.base import Passage
+from mempo.row_files.rows import Row, seen
 from mempo.runtime.errors import ConfigError
-from mempo.runtime.rows import Row, seen
 from mempo.trajectory import Task
 
 PACKAGE: Final = "fanoutqa"

@@ -19,8 +19,8 @@ from mempo.data.formats import (
 from mempo.data.formats.reading import read_rows
 from mempo.data.formats.row import Options, QuestionRow, QuestionSource
 from mempo.retrieval.base import Passage
-from mempo.runtime.row_files.told import Told
-from mempo.runtime.rows import DataError, UniqueIds
+from mempo.row_files.rows import DataError, UniqueIds
+from mempo.row_files.told import Told
 from mempo.trajectory import Task
 
 

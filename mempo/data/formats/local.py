@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 from mempo.config import require_path
 from mempo.data.formats.row import Options, QuestionRow, QuestionSource
-from mempo.runtime.row_files.rows_of import file_rows
-from mempo.runtime.rows import DataError
+from mempo.row_files.rows import DataError
+from mempo.row_files.rows_of import file_rows
 from mempo.trajectory import Task
 
 

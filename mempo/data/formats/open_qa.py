@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from mempo.data.formats.row import Options, QuestionRow
-from mempo.runtime.rows import seen
+from mempo.row_files.rows import seen
 from mempo.trajectory import Task
 
 _ANSWERS: Final = ("golden_answers", "possible_answers", "answers", "answer", "Answer", "output")

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mempo.retrieval.base import Document, Passage
-from mempo.runtime.row_files.told import Told
-from mempo.runtime.rows import Row, require_text, seen
+from mempo.row_files.rows import Row, require_text, seen
+from mempo.row_files.told import Told
 
 
 def titled_passages(row: Row, name: str, text_fields: Sequence[str], told: Told) -> list[Passage]:

@@ -14,8 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from mempo.data.formats.row import QuestionRow, QuestionSource
-from mempo.runtime.errors import ConfigError
-from mempo.runtime.row_files.endings import (
+from mempo.row_files.endings import (
     JSON,
     READ_ERRORS,
     TABLES,
@@ -23,8 +22,9 @@ from mempo.runtime.row_files.endings import (
     is_packed,
     open_plain,
 )
-from mempo.runtime.row_files.rows_of import rows_of_lines
-from mempo.runtime.rows import DataError, Row
+from mempo.row_files.rows import DataError, Row
+from mempo.row_files.rows_of import rows_of_lines
+from mempo.runtime.errors import ConfigError
 
 _TEXTS: Final = (*JSON, *TABLES)
 _PARQUET: Final = ".parquet"

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from mempo.runtime.row_files.told import Told
-from mempo.runtime.row_files.written import UnreadableText, written_list
-from mempo.runtime.rows import Row, require_text, seen
+from mempo.row_files.rows import Row, require_text, seen
+from mempo.row_files.told import Told
+from mempo.row_files.written import UnreadableText, written_list
 from mempo.trajectory import Objective, Task
 
 FanoutRows = Literal["subquestions", "siblings", "questions"]

@@ -23,8 +23,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from mempo.data.formats.row import Options, QuestionRow
-from mempo.runtime.row_files.written import UnreadableText, written_list, written_object
-from mempo.runtime.rows import require_text, seen
+from mempo.row_files.rows import require_text, seen
+from mempo.row_files.written import UnreadableText, written_list, written_object
 from mempo.trajectory import Objective, Task
 
 _TAG: Final = re.compile(r"</?(think|search|answer|information|tool_call|access|mem)>")

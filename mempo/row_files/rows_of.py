@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from mempo.runtime.row_files.endings import TABLES, ending
-from mempo.runtime.row_files.json_documents import begins_document, document_rows
-from mempo.runtime.row_files.tables import table_rows
-from mempo.runtime.rows import DataError, Row, numbered_lines, object_rows, plain_line
+from mempo.row_files.endings import TABLES, ending
+from mempo.row_files.json_documents import begins_document, document_rows
+from mempo.row_files.rows import DataError, Row, numbered_lines, object_rows, plain_line
+from mempo.row_files.tables import table_rows
 
 
 def rows_of_lines(

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from mempo.runtime.row_files.endings import stem
-from mempo.runtime.rows import DataError, Row, require_text, seen
+from mempo.row_files.endings import stem
+from mempo.row_files.rows import DataError, Row, require_text, seen
 
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _WRAPPERS: Final = ("Data", "data")

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from mempo.row_files.endings import READ_ERRORS, open_plain, stem
 from mempo.runtime.errors import MempoError
-from mempo.runtime.row_files.endings import READ_ERRORS, open_plain, stem
 
 _SHOWN_FIELDS: Final = 20
 _SHOWN_CHARACTERS: Final = 60

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from mempo.runtime.row_files.endings import stem
-from mempo.runtime.rows import DataError, Row, plain_line
+from mempo.row_files.endings import stem
+from mempo.row_files.rows import DataError, Row, plain_line
 
 _ESCAPED: Final = "surrogateescape"  # keeps bytes that are not UTF-8 until their row is known
 
