@@ -181,6 +181,7 @@ def test_a_sharded_run_goes_on_from_its_sharded_checkpoint(cache: Path, tmp_path
         "trainer.accelerator=cpu",
         "trainer.devices=2",
         "trainer.checkpoint_every=1",
+        "optimizer.decay_epochs=2",
         "evaluation.enabled=false",
         f"run_dir={tmp_path}",
     ]
