@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from mempo.config import Config
 from mempo.runtime.processes import is_first_process
+from mempo.runtime.run_files import write_text
 from mempo.runtime.run_folder import CONFIG_FILE, OVERRIDES_FILE, STARTED_IN_FILE
 
 _CLAIMED = "MEMPO_RUN_DIR"
@@ -45,11 +46,7 @@ def write_record(tree: DictConfig, config: Config) -> None:
         (OVERRIDES_FILE, overrides),
         (STARTED_IN_FILE, started_in),
     ):
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(path.name + ".tmp")
-        unfinished.write_text(OmegaConf.to_yaml(OmegaConf.create(value)), encoding="utf-8")
-        unfinished.replace(path)
+        write_text(OmegaConf.to_yaml(OmegaConf.create(value)), folder / name)
 
 
 def _names_folder(overrides: list[str]) -> bool:

@@ -54,9 +54,7 @@ def drop_from_epoch(path: Path, epoch: int) -> None:
 def write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Replaces the file by these records in one step: a killed run leaves the old file or the new
     one."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text("".join(_line(record) for record in records), encoding="utf-8")
-    temporary.replace(path)
+    write_text("".join(_line(record) for record in records), path)
 
 
 def _line(record: Mapping[str, Any]) -> str:
@@ -65,8 +63,12 @@ def _line(record: Mapping[str, Any]) -> str:
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Writes one JSON file in one step: a killed run leaves the old file or the new one."""
+    write_text(json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2) + "\n", path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Replaces a file by ``text`` in one step: a killed run leaves the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2)
-    temporary.write_text(text + "\n", encoding="utf-8")
+    temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)
