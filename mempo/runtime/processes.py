@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 import threading
 import time
 
 _LOOK_EVERY_SECONDS = 2.0
+_LAST_COLLECTIVES_SECONDS = 0.3
 
 
 _LAUNCHED_RANKS = (
@@ -68,3 +71,22 @@ def end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, name="end-with-parent", daemon=True).start()
+
+
+def finish_collectives_at_exit() -> None:
+    """Lets gloo's threads finish before the interpreter goes, once in every process of a run.
+
+    A thread of gloo that drops the last tensor of an exchange needs the interpreter for it; one
+    that asks when the interpreter has begun to go aborts the process ("terminate called without an
+    active exception"), whose work was complete. Two processes that end right after an exchange did
+    so in half of the trials, with and without a barrier or ``destroy_process_group``. The threads
+    need no more than a moment in which the main one waits.
+    """
+    atexit.unregister(_wait_for_collectives)
+    atexit.register(_wait_for_collectives)
+
+
+def _wait_for_collectives() -> None:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        time.sleep(_LAST_COLLECTIVES_SECONDS)

@@ -25,7 +25,12 @@ from mempo.models.lora import add_adapters
 from mempo.models.saving import save_policy, whole_weights
 from mempo.runtime.cache import cached_folder, cached_path
 from mempo.runtime.checkpoint_files import UNFINISHED, last_checkpoint
-from mempo.runtime.processes import adopt_mpi_launcher, end_with_parent, is_first_process
+from mempo.runtime.processes import (
+    adopt_mpi_launcher,
+    end_with_parent,
+    finish_collectives_at_exit,
+    is_first_process,
+)
 from mempo.runtime.progress import progress_bar
 from mempo.training.checkpoint_io import AtomicCheckpointIO, check_fits
 from mempo.training.datamodule import RolloutDataModule
@@ -52,6 +57,7 @@ def train(
     """
     adopt_mpi_launcher()
     end_with_parent()
+    finish_collectives_at_exit()
     if config.resume == "auto" and (found := last_checkpoint(config.run_dir)) is not None:
         _say(f"going on from {found}")
         config = dataclasses.replace(config, ckpt_path=str(found), resume=None)

@@ -21,6 +21,7 @@ from mempo.command.cli import compose
 from mempo.config import Config
 from mempo.learning.batches import Batch
 from mempo.runtime.library_warnings import quiet_libraries
+from mempo.runtime.processes import finish_collectives_at_exit
 from mempo.training.module import MemPOModule
 from mempo.trajectory import Trajectory
 from tests.learning.test_gradient_truth import (
@@ -82,6 +83,7 @@ def main(folder: str, strategy: str, variant: str) -> None:
     from mempo.training.run import trainer_arguments
 
     quiet_libraries()
+    finish_collectives_at_exit()
     config = compose(
         "train",
         [

@@ -7,7 +7,6 @@ Run by test_sharded.py under torchrun as ``saving_run.py START_FOLDER OUTPUT_FOL
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from mempo.config import LoraSettings
 from mempo.models.lora import add_adapters
 from mempo.models.saving import save_policy, whole_weights
 from mempo.models.sharded import shard
+from mempo.runtime.processes import finish_collectives_at_exit
 
 
 class NoTokenizer:
@@ -31,6 +31,7 @@ class NoTokenizer:
 
 
 def main(start: str, output: str) -> None:
+    finish_collectives_at_exit()
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("data_parallel",))
     for adapter in ("none", "lora"):
@@ -55,8 +56,6 @@ def main(start: str, output: str) -> None:
                 save_policy(model, weights, folder / "model", NoTokenizer())
                 torch.save(logits, folder / "logits.pt")
             dist.barrier()
-    # Threads of gloo may abort a process that takes its groups down while another still does.
-    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -19,9 +19,11 @@ from mempo.config import LoraSettings
 from mempo.models.lora import add_adapters
 from mempo.models.saving import whole_weights
 from mempo.models.sharded import can_start_empty, empty_policy, fill, shard
+from mempo.runtime.processes import finish_collectives_at_exit
 
 
 def main(folder: str, output: str, lora: str) -> None:
+    finish_collectives_at_exit()
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     assert can_start_empty(folder)
@@ -45,8 +47,6 @@ def main(folder: str, output: str, lora: str) -> None:
         {"logits": logits.detach(), "weights": weights, "trained": trained},
         Path(output) / f"{rank}.pt",
     )
-    dist.barrier()  # A process that ends while another still receives can abort.
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import torch
 
 from mempo.command.cli import compose
 from mempo.runtime.library_warnings import quiet_libraries
+from mempo.runtime.processes import finish_collectives_at_exit
 from mempo.training.module import MemPOModule
 
 
@@ -31,6 +32,7 @@ class SaveWeights(pl.Callback):
 
 def main(run_dir: str, cache_dir: str) -> None:
     quiet_libraries()
+    finish_collectives_at_exit()
     from callbacks.build import run_callbacks
     from mempo.data.tasks import load_task_sets
     from mempo.training.run import reinforce, supervised_start

@@ -21,6 +21,7 @@ import lightning.pytorch as pl
 
 from mempo.command.cli import compose
 from mempo.runtime.library_warnings import quiet_libraries
+from mempo.runtime.processes import finish_collectives_at_exit
 from tests.support.uneven_cases import CASES, ShownEngine, overrides, task_sets
 
 SECONDS_A_CASE = 90
@@ -35,6 +36,7 @@ class StopAtOnce(pl.Callback):
 
 def main(starts: str, output: str, numbers: str = "") -> None:
     quiet_libraries()
+    finish_collectives_at_exit()
     from callbacks.build import run_callbacks
     from mempo.agent.conversation import Conversation
     from mempo.models.loading import load_tokenizer
@@ -67,11 +69,6 @@ def main(starts: str, output: str, numbers: str = "") -> None:
         else:
             train(number, folder, more=[StopAtOnce()] if goes_on == "stopped" else [])
     faulthandler.cancel_dump_traceback_later()
-    if not alone:
-        import torch.distributed as dist
-
-        dist.barrier()  # A process that ends while another still receives can abort.
-        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import torch
 from mempo.runtime import processes
 from mempo.runtime.devices import use_device
 from mempo.training.collect_ahead import BackgroundWork
+from tests.support.programs import run_program
 
 NAMES = (
     *("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "WORLD_SIZE", "SLURM_PROCID"),
@@ -107,3 +108,10 @@ def test_a_thread_takes_the_device_of_its_process() -> None:
     assert work.result() == [gpu]  # before the work began
     use_device(torch.device("cpu"), chosen.append)
     assert chosen == [gpu]
+
+
+def test_processes_that_end_right_after_an_exchange_end_well() -> None:
+    """Without the wait three in four of these runs abort; four that end well are no chance."""
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    for _ in range(4):
+        run_program(*torchrun, "tests/programs/exit_run.py")
