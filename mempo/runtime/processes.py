@@ -16,7 +16,6 @@ _LAUNCHED_RANKS = (
     "LOCAL_RANK",  # Lightning, for processes that it starts itself
     "NODE_RANK",
     "GROUP_RANK",
-    "SLURM_PROCID",
     "JSM_NAMESPACE_RANK",  # LSF's jsrun
     "OMPI_COMM_WORLD_RANK",  # Open MPI
     "PMIX_RANK",
@@ -38,7 +37,16 @@ def is_first_process() -> bool:
     run in a job of another launcher."""
     if (rank := os.environ.get("RANK")) is not None:
         return rank == "0"
-    return all(os.environ.get(name, "0") == "0" for name in _LAUNCHED_RANKS)
+    slurm = ("SLURM_PROCID",) if started_by_slurm() else ()
+    return all(os.environ.get(name, "0") == "0" for name in (*_LAUNCHED_RANKS, *slurm))
+
+
+def started_by_slurm() -> bool:
+    """Whether this process is one task of a run that ``srun`` started, as Lightning decides it
+    (``SLURMEnvironment.detect``). In a job that is called ``bash``, as those of ``srun --pty bash``
+    are, or ``interactive``, each task is a run of its own, and Lightning starts its processes."""
+    interactive = os.environ.get("SLURM_JOB_NAME") in ("bash", "interactive")
+    return "SLURM_NTASKS" in os.environ and not interactive
 
 
 def adopt_mpi_launcher() -> None:

@@ -7,6 +7,7 @@ import os
 
 import pytest
 import torch
+from lightning.fabric.plugins.environments import LightningEnvironment, SLURMEnvironment
 
 from mempo.runtime import processes
 from mempo.runtime.devices import use_device
@@ -15,7 +16,8 @@ from tests.support.programs import run_program
 
 NAMES = (
     *("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "WORLD_SIZE", "SLURM_PROCID"),
-    *("SLURM_LOCALID", "SLURM_NTASKS", "JSM_NAMESPACE_RANK", "PMIX_RANK", "PMI_RANK"),
+    *("SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_NODEID", "SLURM_JOB_NAME"),
+    *("JSM_NAMESPACE_RANK", "PMIX_RANK", "PMI_RANK"),
     *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     *("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )
@@ -47,6 +49,23 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         ({"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "4"}, True),
         ({"SLURM_PROCID": "1", "SLURM_LOCALID": "1", "SLURM_NTASKS": "4"}, False),
         ({"SLURM_PROCID": "2", "SLURM_LOCALID": "0", "SLURM_NTASKS": "4"}, False),
+        # The shell of srun --pty bash, and jobs that somebody called interactive: Lightning does not
+        # look at SLURM there. Every task is a run of its own, and Lightning starts its processes.
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_JOB_NAME": "bash"}, True),
+        ({"SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_JOB_NAME": "bash"}, True),
+        ({"SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_JOB_NAME": "interactive"}, True),
+        (
+            {
+                "SLURM_PROCID": "0",
+                "SLURM_NTASKS": "1",
+                "SLURM_JOB_NAME": "bash",
+                "LOCAL_RANK": "1",
+            },
+            False,
+        ),
+        ({"SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_JOB_NAME": "mempo"}, False),
+        # A variable that somebody exported, without a job: Lightning does not look at it either.
+        ({"SLURM_PROCID": "1"}, True),
         # mpirun of Open MPI, mpiexec of MPICH, jsrun of LSF.
         ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}, True),
         ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}, False),
@@ -61,6 +80,24 @@ def test_the_first_process(
     for name, value in variables.items():
         environment.setenv(name, value)
     assert processes.is_first_process() is first
+
+
+@pytest.mark.parametrize("tasks", [None, "1", "4"])
+@pytest.mark.parametrize("name", [None, "bash", "interactive", "mempo", "Bash"])
+def test_slurm_is_what_lightning_takes_for_it(
+    environment: pytest.MonkeyPatch, tasks: str | None, name: str | None
+) -> None:
+    """Of four tasks Lightning's ranks are 0 to 3 under SLURM; else every one is rank 0 of its own
+    run until Lightning starts further processes."""
+    for variable, value in (("SLURM_NTASKS", tasks), ("SLURM_JOB_NAME", name)):
+        if value is not None:
+            environment.setenv(variable, value)
+    environment.setenv("SLURM_NTASKS_PER_NODE", "4")
+    assert processes.started_by_slurm() == SLURMEnvironment.detect()
+    for rank in range(4):
+        environment.setenv("SLURM_PROCID", str(rank))
+        chosen = SLURMEnvironment() if SLURMEnvironment.detect() else LightningEnvironment()
+        assert processes.is_first_process() == (chosen.global_rank() == 0)
 
 
 @pytest.mark.parametrize(
