@@ -11,6 +11,7 @@ from mempo.config import Config
 from mempo.evaluation.evaluate import evaluate, flat_entry
 from mempo.evaluation.tables import print_table, wide_console
 from mempo.runtime.checkpoint_files import is_newer_than_checkpoints
+from mempo.runtime.gather import of_first
 from mempo.runtime.progress import progress_bar
 from mempo.runtime.run_files import write_json
 from mempo.runtime.run_folder import EVALUATION_FILE
@@ -29,16 +30,23 @@ class HeldOutEvaluationCallback(pl.Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Leaves the evaluation to the moment before the first rollout: a sharded model gets a
-        checkpoint's weights after this hook."""
+        checkpoint's weights after this hook. The first process, which writes the file, says which
+        evaluations are owed."""
         source = rollout_source(trainer)
-        done = self._results() if trainer.ckpt_path is not None else {}
-        if "before" not in done:
+        before, after = of_first(self._owed(resumed=trainer.ckpt_path is not None))
+        if before:
             source.before_collecting.append(lambda: self._evaluate("before", trainer))
-        if "after" not in done or not is_newer_than_checkpoints(self.path, self.path.parent):
+        if after:
             source.when_finished.append(lambda: self._evaluate("after", trainer))
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._evaluate("after", trainer)
+
+    def _owed(self, resumed: bool) -> tuple[bool, bool]:
+        """Whether ``before``, and with no epoch left ``after``, is still to be made."""
+        done = self._results() if resumed else {}
+        old = not is_newer_than_checkpoints(self.path, self.path.parent)
+        return "before" not in done, "after" not in done or old
 
     def _results(self) -> dict[str, object]:
         """What the run has evaluated already."""

@@ -8,6 +8,7 @@ import lightning.pytorch as pl
 
 from mempo.models.saving import save_policy, whole_weights
 from mempo.runtime.checkpoint_files import is_newer_than_checkpoints
+from mempo.runtime.gather import of_first
 from mempo.runtime.run_folder import MODEL_FOLDER
 from mempo.training.interface import rollout_source, trained_policy
 
@@ -22,8 +23,9 @@ class SavedModelCallback(pl.Callback):
         self.folder = Path(run_dir) / MODEL_FOLDER
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """A run that was stopped behind its last epoch still owes its model."""
-        if not is_newer_than_checkpoints(self.folder / "config.json", self.folder.parent):
+        """A run that was stopped behind its last epoch still owes its model. The first process,
+        which writes the folder, says whether."""
+        if not of_first(is_newer_than_checkpoints(self.folder / "config.json", self.folder.parent)):
             rollout_source(trainer).when_finished.append(
                 lambda: self.on_train_end(trainer, pl_module)
             )

@@ -28,6 +28,12 @@ def gather_objects(value: T) -> list[T]:
     return gathered
 
 
+def of_first(value: T) -> T:
+    """The first process's ``value`` on every process: what files say, say, which only it writes and
+    a disk of another machine may not have. All processes must call it."""
+    return gather_objects(value)[0]
+
+
 def gather_to_main(value: T) -> list[T] | None:
     """Every process's ``value``, in rank order, on rank 0; ``None`` elsewhere.
 
