@@ -24,7 +24,7 @@ def make_run(folder: Path, *, evaluated: tuple[str, ...], saved: bool) -> Path:
     checkpoint.parent.mkdir(parents=True)
     checkpoint.write_bytes(b"")
     os.utime(checkpoint, (1, 1))
-    (folder / "evaluation.json").write_text(json.dumps(dict.fromkeys(evaluated, {})))
+    (folder / "evaluation.json").write_text(json.dumps({stage: {} for stage in evaluated}))
     if saved:
         (folder / "model").mkdir()
         (folder / "model" / "config.json").write_text("{}")

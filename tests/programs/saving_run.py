@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mempo.config import LoraSettings
 from mempo.models.lora import add_adapters
@@ -25,14 +25,10 @@ from mempo.models.sharded import shard
 from mempo.runtime.processes import finish_collectives_at_exit
 
 
-class NoTokenizer:
-    def save_pretrained(self, folder: Path) -> None:
-        """Nothing: the test is about weights."""
-
-
 def main(start: str, output: str) -> None:
     finish_collectives_at_exit()
     dist.init_process_group("gloo")
+    tokenizer = AutoTokenizer.from_pretrained(start)
     mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("data_parallel",))
     for adapter in ("none", "lora"):
         for strategy in ("ddp", "fsdp2"):
@@ -43,7 +39,7 @@ def main(start: str, output: str) -> None:
                 with torch.no_grad():
                     for name, parameter in model.named_parameters():
                         if ".lora_B." in name:
-                            parameter.normal_(std=0.3)
+                            parameter.normal_(std=0.1)
             if strategy == "fsdp2":
                 shard(model, mesh, "float32")
             folder = Path(output) / f"{strategy}-{adapter}"
@@ -53,7 +49,7 @@ def main(start: str, output: str) -> None:
             weights = whole_weights(model, keep=dist.get_rank() == 0)
             if dist.get_rank() == 0:
                 folder.mkdir()
-                save_policy(model, weights, folder / "model", NoTokenizer())
+                save_policy(model, weights, folder / "model", tokenizer)
                 torch.save(logits, folder / "logits.pt")
             dist.barrier()
 

@@ -7,7 +7,8 @@ import os
 
 import pytest
 import torch
-from lightning.fabric.plugins.environments import LightningEnvironment, SLURMEnvironment
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 
 from mempo.runtime import processes
 from mempo.runtime.devices import use_device
@@ -49,8 +50,8 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         ({"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "4"}, True),
         ({"SLURM_PROCID": "1", "SLURM_LOCALID": "1", "SLURM_NTASKS": "4"}, False),
         ({"SLURM_PROCID": "2", "SLURM_LOCALID": "0", "SLURM_NTASKS": "4"}, False),
-        # The shell of srun --pty bash, and jobs that somebody called interactive: Lightning does not
-        # look at SLURM there. Every task is a run of its own, and Lightning starts its processes.
+        # The shell of srun --pty bash, and jobs that somebody called interactive: Lightning does
+        # not look at SLURM there. Each task is a run of its own, whose processes it starts.
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_JOB_NAME": "bash"}, True),
         ({"SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_JOB_NAME": "bash"}, True),
         ({"SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_JOB_NAME": "interactive"}, True),
