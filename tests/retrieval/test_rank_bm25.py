@@ -176,6 +176,8 @@ GOOD = b'{"id": "0", "contents": "T\\ntext"}\n'
         (b'{"id": "1", "title": "T", "text": ["x", 1]}\n', '"text" must hold texts'),
         (b'{"id": "1", "title": "T", "text": [" "]}\n', '"text" is blank'),
         (b'{"id": "1", "title": "T", "text": null}\n', 'field "text" is missing'),
+        (b'{"id": "1", "contents": "T\\nx \\ud83d"}\n', r'"contents" holds \\ud83d, half a char'),
+        (b'{"id": "1", "title": "\\udc19", "text": "x"}\n', r'"title" holds \\udc19, half a char'),
         (b'{"id": "0", "contents": "U\\ny"}\n', 'id "0" stands already on line 1'),
     ],
 )
