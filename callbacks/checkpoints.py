@@ -5,7 +5,8 @@ from __future__ import annotations
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Checkpoint
 
-from mempo.runtime.checkpoint_files import checkpoint_path, keep_newest
+from mempo.runtime.checkpoint_files import checkpoint_path, drop_later, keep_newest
+from mempo.training.interface import rollout_source
 
 
 class CheckpointsCallback(Checkpoint):
@@ -20,6 +21,17 @@ class CheckpointsCallback(Checkpoint):
         self.run_dir = run_dir
         self.every = every
         self.keep_last = keep_last
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Leaves to the moment when a checkpoint has been read, if there is one, what a kill may
+        have left undone after the last one was written."""
+        if trainer.is_global_zero:
+            rollout_source(trainer).before_collecting.append(lambda: self._tidy(trainer))
+
+    def _tidy(self, trainer: pl.Trainer) -> None:
+        if trainer.ckpt_path is not None:
+            drop_later(self.run_dir, trainer.ckpt_path)
+        keep_newest(self.run_dir, self.keep_last)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Every rank takes part in saving; rank 0 removes the old ones."""

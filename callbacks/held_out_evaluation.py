@@ -10,7 +10,7 @@ import lightning.pytorch as pl
 from mempo.config import Config
 from mempo.evaluation.evaluate import evaluate, flat_entry
 from mempo.evaluation.tables import print_table, wide_console
-from mempo.runtime.checkpoint_files import is_newer_than_checkpoints
+from mempo.runtime.checkpoint_files import is_made, note_made
 from mempo.runtime.gather import of_first
 from mempo.runtime.progress import progress_bar
 from mempo.runtime.run_files import write_json
@@ -45,8 +45,8 @@ class HeldOutEvaluationCallback(pl.Callback):
     def _owed(self, resumed: bool) -> tuple[bool, bool]:
         """Whether ``before``, and with no epoch left ``after``, is still to be made."""
         done = self._results() if resumed else {}
-        old = not is_newer_than_checkpoints(self.path, self.path.parent)
-        return "before" not in done, "after" not in done or old
+        owes_after = "after" not in done or not is_made(self.path.parent, "after")
+        return "before" not in done, owes_after
 
     def _results(self) -> dict[str, object]:
         """What the run has evaluated already."""
@@ -78,4 +78,6 @@ class HeldOutEvaluationCallback(pl.Callback):
         results = self._results()
         results[stage] = flat_entry(entries)
         write_json(self.path, results)
+        if stage == "after":
+            note_made(self.path.parent, stage)
         print_table({stage: entries}, wide_console())

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
-from mempo.runtime.run_folder import CHECKPOINTS_FOLDER, LAST_CHECKPOINT
+from mempo.runtime.run_files import write_json
+from mempo.runtime.run_folder import CHECKPOINTS_FOLDER, LAST_CHECKPOINT, MADE_FILE
 
 UNFINISHED = ".tmp"
 """Ending of a checkpoint that is being written."""
@@ -40,13 +43,41 @@ def last_checkpoint(run_dir: str | Path) -> Path | None:
     return next(reversed(complete_checkpoints(run_dir)), None)
 
 
-def is_newer_than_checkpoints(path: Path, run_dir: str | Path) -> bool:
-    """Whether a file is there and was written after the run's last checkpoint, as everything is
-    that a finished run leaves."""
+def is_made(run_dir: str | Path, what: str) -> bool:
+    """Whether a run made ``what`` (its model, its last evaluation) behind its newest checkpoint, as
+    it notes itself: times of files change when a folder is copied."""
+    return what in (made := _made(run_dir)) and made[what] == _newest_name(run_dir)
+
+
+def note_made(run_dir: str | Path, what: str) -> None:
+    """Notes that ``what`` was made behind the newest checkpoint, and is whole on the disk."""
+    write_json(_made_file(run_dir), {**_made(run_dir), what: _newest_name(run_dir)})
+
+
+def _made(run_dir: str | Path) -> dict[str, Any]:
+    try:
+        found = json.loads(_made_file(run_dir).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}  # it is made again, which gives the same
+    return found if isinstance(found, dict) else {}
+
+
+def _made_file(run_dir: str | Path) -> Path:
+    return checkpoint_folder(run_dir) / MADE_FILE
+
+
+def _newest_name(run_dir: str | Path) -> str | None:
     last = last_checkpoint(run_dir)
-    if not path.is_file():
-        return False
-    return last is None or path.stat().st_mtime >= last.stat().st_mtime
+    return None if last is None else last.name
+
+
+def drop_later(run_dir: str | Path, checkpoint: str | Path) -> None:
+    """Removes checkpoints of epochs that are done again, where a run goes on from one of its own
+    that is not the newest. ``resume=auto`` would go on from them, as if it had not."""
+    chosen = Path(checkpoint).resolve()
+    for path in complete_checkpoints(run_dir):
+        if chosen.parent == path.resolve().parent and path.name > chosen.name:
+            _remove(path)
 
 
 def keep_newest(run_dir: str | Path, count: int) -> None:
@@ -59,4 +90,8 @@ def keep_newest(run_dir: str | Path, count: int) -> None:
         link.symlink_to(complete[-1].name)
         link.replace(folder / LAST_CHECKPOINT)
     for path in [*complete[:-count], *folder.glob(f"epoch-*{UNFINISHED}")]:
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()

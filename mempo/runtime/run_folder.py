@@ -20,6 +20,7 @@ MODEL_FOLDER: Final = "model"
 ADAPTER_FOLDER: Final = "adapter"
 CHECKPOINTS_FOLDER: Final = "checkpoints"
 LAST_CHECKPOINT: Final = "last.ckpt"
+MADE_FILE: Final = "made.json"
 WANDB_RUN_ID_FILE: Final = "wandb_run_id"
 
 # Only evaluate.py's.

@@ -251,7 +251,7 @@ def test_lightning_9502_lightning_21492_a_resumed_run_equals_one_that_was_not_br
         assert all(torch.equal(value, states[1][key][name]) for name, value in state.items())
     assert first["lr_schedulers"] == second["lr_schedulers"]
     names = {path.name for path in (folders[1] / "checkpoints").iterdir()}
-    assert names == {"epoch-00001.ckpt", "epoch-00002.ckpt", "last.ckpt"}
+    assert names == {"epoch-00001.ckpt", "epoch-00002.ckpt", "last.ckpt", "made.json"}
 
 
 def test_rollouts_ahead_are_one_update_old_and_weighted(
