@@ -4,6 +4,7 @@ method)."""
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from safetensors.torch import load_file
 
 from mempo.forgetting.__main__ import main as forgetting
 from mempo.records import metric_names
+from scripts import kill_and_resume
 from tests.support.docs_examples import commands, example
 from tests.support.programs import ROOT, interruptible, read_lines, run_program, wait_for_epoch
 from tests.support.wandb_file import read_history
@@ -122,6 +124,21 @@ def test_a_run_that_was_stopped_behind_its_last_epoch_does_what_it_owes(
     saved, again = (load_file(at / "model" / "model.safetensors") for at in (whole, folder))
     assert saved.keys() == again.keys()
     assert all(torch.equal(value, again[name]) for name, value in saved.items())
+
+
+def test_a_run_that_is_killed_at_several_stages_ends_as_one_that_was_left_alone(
+    run: tuple[Path, str], cache: Path, tmp_path: Path
+) -> None:
+    """While a checkpoint is written, and in the last evaluation; scripts/kill_and_resume.py goes
+    through every stage, many times."""
+    shutil.copytree(cache, tmp_path / "killed-cache")
+    settings, rng = list(kill_and_resume.SETTINGS), random.Random(0)
+    for name in ("checkpoint", "after"):
+        seen = kill_and_resume.Seen(tmp_path, "killed")
+        stage = kill_and_resume.STAGES[name]
+        kill_and_resume.kill_once(seen, settings, stage, 0.01, rng)
+    kill_and_resume.run_to_end(seen, settings)
+    assert list(kill_and_resume.differences(run[0], seen.run)) == []
 
 
 def test_the_callback_of_the_docs_ends_a_run_that_is_started_anywhere(
