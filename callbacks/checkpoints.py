@@ -23,14 +23,14 @@ class CheckpointsCallback(Checkpoint):
         self.keep_last = keep_last
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Leaves to the moment when a checkpoint has been read, if there is one, what a kill may
-        have left undone after the last one was written."""
+        """Leaves to the moment when a checkpoint has been read what a kill left undone behind the
+        last one, and the ones that are written again: before the epoch's files lose their lines, or
+        a kill in between would leave a checkpoint of epochs that have none."""
         if trainer.is_global_zero:
             rollout_source(trainer).before_collecting.append(lambda: self._tidy(trainer))
 
     def _tidy(self, trainer: pl.Trainer) -> None:
-        if trainer.ckpt_path is not None:
-            drop_later(self.run_dir, trainer.ckpt_path)
+        drop_later(self.run_dir, rollout_source(trainer).next_epoch)
         keep_newest(self.run_dir, self.keep_last)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

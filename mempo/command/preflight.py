@@ -10,6 +10,7 @@ from mempo.config import Config, require_path
 from mempo.data.formats.reading import is_hub_name
 from mempo.models.families import check_family
 from mempo.models.folder import check_model_folder
+from mempo.runtime.checkpoint_files import all_checkpoints
 from mempo.runtime.errors import ConfigError
 from mempo.runtime.run_folder import METRICS_FILE
 
@@ -35,9 +36,11 @@ def check_run_folder(config: Config) -> None:
     """Raises ``ConfigError`` for a new run into the folder of another one, which would write over
     its files and lose them."""
     goes_on = config.resume is not None or config.ckpt_path is not None
-    if not goes_on and (Path(config.run_dir) / METRICS_FILE).exists():
+    files = [Path(config.run_dir) / METRICS_FILE, *all_checkpoints(config.run_dir)]
+    found = [path.name for path in files if path.exists()]
+    if found and not goes_on:
         raise ConfigError(
-            f"run_dir={config.run_dir} holds a run ({METRICS_FILE}): add resume=auto to go on with "
+            f"run_dir={config.run_dir} holds a run ({found[0]}): add resume=auto to go on with "
             "it, or choose another folder for a new one"
         )
 

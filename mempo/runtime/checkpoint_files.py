@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 from mempo.runtime.run_files import write_json
 from mempo.runtime.run_folder import CHECKPOINTS_FOLDER, LAST_CHECKPOINT, MADE_FILE
 
+_NAME = re.compile(r"epoch-\d+\.ckpt")
+
 UNFINISHED = ".tmp"
 """Ending of a checkpoint that is being written."""
 
-_LAST_OF_SHARDED = "meta.pt"
+LAST_OF_SHARDED = "meta.pt"
 """What Lightning writes last into the folder of a sharded checkpoint."""
 
 
@@ -34,8 +37,15 @@ def finished_epochs(checkpoint: Path) -> int:
 
 def complete_checkpoints(run_dir: str | Path) -> list[Path]:
     """A run's complete checkpoints, the oldest first. Sharded ones are folders."""
+    found = all_checkpoints(run_dir)
+    return [path for path in found if path.is_file() or (path / LAST_OF_SHARDED).is_file()]
+
+
+def all_checkpoints(run_dir: str | Path) -> list[Path]:
+    """What has a checkpoint's name, the oldest first; a sharded one may have lost a part since."""
     found = checkpoint_folder(run_dir).glob("epoch-*.ckpt")
-    return sorted(path for path in found if path.is_file() or (path / _LAST_OF_SHARDED).is_file())
+    named = (path for path in found if _NAME.fullmatch(path.name))
+    return sorted(named, key=finished_epochs)
 
 
 def last_checkpoint(run_dir: str | Path) -> Path | None:
@@ -46,7 +56,8 @@ def last_checkpoint(run_dir: str | Path) -> Path | None:
 def is_made(run_dir: str | Path, what: str) -> bool:
     """Whether a run made ``what`` (its model, its last evaluation) behind its newest checkpoint, as
     it notes itself: times of files change when a folder is copied."""
-    return what in (made := _made(run_dir)) and made[what] == _newest_name(run_dir)
+    made = _made(run_dir)
+    return what in made and made[what] == _newest_name(run_dir)
 
 
 def note_made(run_dir: str | Path, what: str) -> None:
@@ -71,13 +82,15 @@ def _newest_name(run_dir: str | Path) -> str | None:
     return None if last is None else last.name
 
 
-def drop_later(run_dir: str | Path, checkpoint: str | Path) -> None:
-    """Removes checkpoints of epochs that are done again, where a run goes on from one of its own
-    that is not the newest. ``resume=auto`` would go on from them, as if it had not."""
-    chosen = Path(checkpoint).resolve()
-    for path in complete_checkpoints(run_dir):
-        if chosen.parent == path.resolve().parent and path.name > chosen.name:
-            _remove(path)
+def drop_later(run_dir: str | Path, finished: int) -> None:
+    """Removes the checkpoints behind the first ``finished`` epochs, as a run's other files lose the
+    lines that it writes again. ``resume=auto`` would go on from them, and what was made behind
+    them would pass for made behind their namesakes."""
+    later = [path for path in all_checkpoints(run_dir) if finished_epochs(path) > finished]
+    if later:
+        _made_file(run_dir).unlink(missing_ok=True)
+    for path in later:
+        _remove(path)
 
 
 def keep_newest(run_dir: str | Path, count: int) -> None:
@@ -89,9 +102,18 @@ def keep_newest(run_dir: str | Path, count: int) -> None:
         link.unlink(missing_ok=True)
         link.symlink_to(complete[-1].name)
         link.replace(folder / LAST_CHECKPOINT)
-    for path in [*complete[:-count], *folder.glob(f"epoch-*{UNFINISHED}")]:
+    for path in complete[:-count]:
         _remove(path)
+    for path in folder.glob(f"epoch-*{UNFINISHED}"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _remove(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    """Removes a checkpoint; a folder loses its name first, or a kill would leave a part of it under
+    the name of a whole one."""
+    if not path.is_dir():
+        path.unlink()
+        return
+    unfinished = path.with_name(path.name + UNFINISHED)
+    shutil.rmtree(unfinished, ignore_errors=True)
+    shutil.rmtree(path.rename(unfinished))

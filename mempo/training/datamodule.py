@@ -103,7 +103,7 @@ class RolloutDataModule(L.LightningDataModule, RolloutSource):
         """
         while self.before_collecting:
             self.before_collecting.pop(0)()
-        epoch = max(self._trainer.current_epoch, self._next_epoch)
+        epoch = self.next_epoch
         if epoch == self._trainer.max_epochs:  # a finished run, resumed
             self._updates = _NO_UPDATES
             while self.when_finished:
@@ -129,6 +129,11 @@ class RolloutDataModule(L.LightningDataModule, RolloutSource):
         self.close()
 
     # What it does
+
+    @property
+    def next_epoch(self) -> int:
+        """The epoch that is collected next, or is being trained."""
+        return max(self._trainer.current_epoch, self._next_epoch)
 
     @property
     def rollout(self) -> Rollout:

@@ -48,6 +48,10 @@ class RolloutSource(EpochSource, Protocol):
     when_finished: list[Callable[[], None]]
 
     @property
+    def next_epoch(self) -> int:
+        """From 0; in ``before_collecting`` as many as the checkpoint's run had finished."""
+
+    @property
     def rollout(self) -> Rollout: ...
 
     def sync_weights(self) -> None:

@@ -24,6 +24,11 @@ def test_a_new_run_does_not_write_over_another(tmp_path: Path) -> None:
         check_run_folder(config())
     check_run_folder(config("resume=auto"))
     check_run_folder(config("ckpt_path=epoch-00001.ckpt"))
+    (tmp_path / "metrics.jsonl").unlink()
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "epoch-00001.ckpt").touch()
+    with pytest.raises(ConfigError, match=r"holds a run \(epoch-00001\.ckpt\)"):
+        check_run_folder(config())
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

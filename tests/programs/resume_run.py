@@ -66,6 +66,9 @@ def main(folder: str, cache_dir: str) -> None:
             ],
             run_dir=f"{folder}/{run}",
         )
+        if checkpoint:  # of a run that went on and is given up
+            given_up = Path(folder) / run / "checkpoints" / "epoch-00003.ckpt"
+            given_up.write_bytes(given_up.with_name("last.ckpt").read_bytes())
         try:
             start, tasks = supervised_start(config), load_task_sets(config)
             reinforce(config, start, tasks, [*run_callbacks(config), *more])

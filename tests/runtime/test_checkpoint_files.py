@@ -7,6 +7,8 @@ import os
 import shutil
 from pathlib import Path
 
+import pytest
+
 from mempo.runtime.checkpoint_files import (
     checkpoint_path,
     complete_checkpoints,
@@ -61,17 +63,56 @@ def test_a_note_that_is_broken_counts_as_none(tmp_path: Path) -> None:
 
 
 def test_a_run_that_goes_on_from_an_earlier_checkpoint_drops_the_later_ones(tmp_path: Path) -> None:
-    """Or the next ``resume=auto`` would go on from what was given up."""
+    """Or the next ``resume=auto`` would go on from what was given up. What was made behind them is
+    owed again: the checkpoint of the same name comes from another continuation."""
     first, second, third = (save(tmp_path, epoch) for epoch in range(3))
     keep_newest(tmp_path, 3)
-    elsewhere = save(tmp_path / "another", 0)
-    drop_later(tmp_path, elsewhere)
-    drop_later(tmp_path, tmp_path / "checkpoints" / "last.ckpt")
+    note_made(tmp_path, "model")
+    drop_later(tmp_path, 3)
     assert complete_checkpoints(tmp_path) == [first, second, third]
-    drop_later(tmp_path, second)
+    assert is_made(tmp_path, "model")
+    drop_later(tmp_path, 2)
     assert last_checkpoint(tmp_path) == second
     keep_newest(tmp_path, 3)
     assert (tmp_path / "checkpoints" / "last.ckpt").resolve() == second.resolve()
+    assert save(tmp_path, 2) == third
+    assert not is_made(tmp_path, "model")
+
+
+def test_checkpoints_are_ordered_by_their_epochs_and_others_names_are_left_alone(
+    tmp_path: Path,
+) -> None:
+    for epoch in (99_998, 99_999):
+        save(tmp_path, epoch)
+    for name in ("epoch-best.ckpt", "epoch-00001-copy.ckpt"):
+        (tmp_path / "checkpoints" / name).touch()
+    names = ["epoch-99999.ckpt", "epoch-100000.ckpt"]
+    assert [path.name for path in complete_checkpoints(tmp_path)] == names
+    drop_later(tmp_path, 0)
+    left = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert left == ["epoch-00001-copy.ckpt", "epoch-best.ckpt"]
+
+
+def test_a_sharded_checkpoint_that_is_half_removed_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill while its folder is removed; the next tidying takes the rest."""
+    for epoch in range(2):
+        checkpoint_path(tmp_path, epoch).mkdir(parents=True)
+        (checkpoint_path(tmp_path, epoch) / "meta.pt").touch()
+
+    def killed(folder: Path, ignore_errors: bool = False) -> None:
+        if Path(folder).exists():
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        drop_later(tmp_path, 1)
+    monkeypatch.undo()
+    assert last_checkpoint(tmp_path) == checkpoint_path(tmp_path, 0)
+    keep_newest(tmp_path, 2)
+    names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert names == ["epoch-00001.ckpt", "last.ckpt"]
 
 
 def test_a_kill_between_two_steps_of_keeping_leaves_nothing_for_ever(tmp_path: Path) -> None:
