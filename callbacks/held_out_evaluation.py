@@ -11,6 +11,7 @@ from mempo.config import Config
 from mempo.evaluation.evaluate import evaluate, flat_entry
 from mempo.evaluation.tables import print_table, wide_console
 from mempo.runtime.checkpoint_files import is_made, note_made
+from mempo.runtime.errors import MempoError
 from mempo.runtime.gather import of_first
 from mempo.runtime.progress import progress_bar
 from mempo.runtime.run_files import write_json
@@ -49,10 +50,18 @@ class HeldOutEvaluationCallback(pl.Callback):
         return "before" not in done, owes_after
 
     def _results(self) -> dict[str, object]:
-        """What the run has evaluated already."""
+        """What the run has evaluated already. ``MempoError`` for a file that is damaged."""
         if not self.path.exists():
             return {}
-        found: dict[str, object] = json.loads(self.path.read_text(encoding="utf-8"))
+        try:
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise MempoError(
+                f"{self.path}: not a JSON object; repair it, or remove it to have `before` "
+                "measured anew, on the weights that the run goes on from"
+            )
         return found
 
     def _evaluate(self, stage: str, trainer: pl.Trainer) -> None:

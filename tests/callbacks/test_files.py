@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 
 from callbacks.epoch_line import EpochLineCallback, epoch_line
 from callbacks.epoch_record import EpochRecordCallback
+from callbacks.held_out_evaluation import HeldOutEvaluationCallback
 from callbacks.memory_distributions import MemoryDistributionsCallback, values_by_round
 from callbacks.metrics_file import MetricsFileCallback
 from callbacks.metrics_loggers import MetricsLoggersCallback
@@ -515,3 +516,19 @@ def test_a_mismatch_beyond_the_precision_is_said_once(
         if printed:
             assert f"differ by {2 * limit:.2g} on average" in printed
             assert "engine.dtype" in printed
+
+
+@pytest.mark.parametrize("text", ["null", '{"before": {"exact_ma', ""])
+def test_evaluations_that_were_spoiled_are_named_when_a_run_goes_on(
+    tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "evaluation.json"
+    path.write_text(text)
+    config = compose("train", ["experiment=debug"], run_dir=tmp_path)
+    trainer: Any = pl.Trainer(accelerator="cpu", barebones=True)
+    trainer.datamodule = SimpleNamespace(before_collecting=[], when_finished=[])
+    callback = HeldOutEvaluationCallback(config)
+    callback.on_fit_start(trainer, pl.LightningModule())  # a new run, which writes its own
+    trainer.ckpt_path = "of the run"
+    with pytest.raises(MempoError, match=rf"{path}: not a JSON object; repair it, or remove it"):
+        callback.on_fit_start(trainer, pl.LightningModule())

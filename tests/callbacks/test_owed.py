@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,7 +14,7 @@ from torch.multiprocessing.spawn import spawn
 from callbacks.held_out_evaluation import HeldOutEvaluationCallback
 from callbacks.saved_model import SavedModelCallback
 from mempo.command.cli import compose
-from mempo.runtime.checkpoint_files import checkpoint_path
+from mempo.runtime.checkpoint_files import checkpoint_path, note_made
 
 
 def make_run(folder: Path, *, evaluated: tuple[str, ...], saved: bool) -> Path:
@@ -23,11 +22,13 @@ def make_run(folder: Path, *, evaluated: tuple[str, ...], saved: bool) -> Path:
     checkpoint = checkpoint_path(folder, 0)
     checkpoint.parent.mkdir(parents=True)
     checkpoint.write_bytes(b"")
-    os.utime(checkpoint, (1, 1))
     (folder / "evaluation.json").write_text(json.dumps({stage: {} for stage in evaluated}))
+    if "after" in evaluated:
+        note_made(folder, "after")
     if saved:
         (folder / "model").mkdir()
         (folder / "model" / "config.json").write_text("{}")
+        note_made(folder, "model")
     return folder
 
 
