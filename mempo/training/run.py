@@ -24,7 +24,7 @@ from mempo.models.loading import load_policy, load_tokenizer
 from mempo.models.lora import add_adapters
 from mempo.models.saving import save_policy, whole_weights
 from mempo.runtime.cache import cached_folder, cached_path
-from mempo.runtime.checkpoint_files import UNFINISHED, last_checkpoint
+from mempo.runtime.checkpoint_files import UNFINISHED
 from mempo.runtime.processes import (
     adopt_mpi_launcher,
     end_with_parent,
@@ -32,7 +32,7 @@ from mempo.runtime.processes import (
     is_first_process,
 )
 from mempo.runtime.progress import progress_bar
-from mempo.training.checkpoint_io import AtomicCheckpointIO, check_fits
+from mempo.training.checkpoint_io import AtomicCheckpointIO, check_fits, checkpoint_to_go_on_from
 from mempo.training.datamodule import RolloutDataModule
 from mempo.training.loggers import build_logger, finish_loggers
 from mempo.training.module import MemPOModule
@@ -58,9 +58,11 @@ def train(
     adopt_mpi_launcher()
     end_with_parent()
     finish_collectives_at_exit()
-    if config.resume == "auto" and (found := last_checkpoint(config.run_dir)) is not None:
-        _say(f"going on from {found}")
-        config = dataclasses.replace(config, ckpt_path=str(found), resume=None)
+    if config.resume == "auto":
+        found = checkpoint_to_go_on_from(config.run_dir, _say)
+        if found is not None:
+            _say(f"going on from {found}")
+            config = dataclasses.replace(config, ckpt_path=str(found), resume=None)
     L.seed_everything(config.seed, workers=True, verbose=False)
     tasks = load_task_sets(config)  # First: a fault in the data is told before minutes of training.
     if config.model.source == "tiny" and config.data.format != "world":

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
 
 from mempo.runtime.checkpoint_files import (
     checkpoint_path,
@@ -14,7 +16,8 @@ from mempo.runtime.checkpoint_files import (
     keep_newest,
     last_checkpoint,
 )
-from mempo.training.checkpoint_io import AtomicCheckpointIO
+from mempo.runtime.errors import ConfigError
+from mempo.training.checkpoint_io import AtomicCheckpointIO, checkpoint_to_go_on_from
 
 
 def save(run: Path, epoch: int) -> Path:
@@ -84,3 +87,62 @@ def test_a_sharded_checkpoint_without_its_last_file_does_not_count(tmp_path: Pat
 def test_a_folder_without_checkpoints_has_none(tmp_path: Path) -> None:
     assert last_checkpoint(tmp_path) is None
     keep_newest(tmp_path, 1)
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.1, 0.5, 0.99])
+def test_a_checkpoint_that_is_cut_off_is_named_and_the_older_one_taken(
+    tmp_path: Path, kept: float
+) -> None:
+    older, newest = save(tmp_path, 0), save(tmp_path, 1)
+    said: list[str] = []
+    assert checkpoint_to_go_on_from(tmp_path, said.append) == newest
+    assert said == []
+    data = newest.read_bytes()
+    newest.write_bytes(data[: int(len(data) * kept)])
+    assert checkpoint_to_go_on_from(tmp_path, said.append) == older
+    assert said == [
+        f"{newest} is damaged (cut off, or not a checkpoint): going on from the older {older}, "
+        "which is whole"
+    ]
+    older.unlink()
+    with pytest.raises(ConfigError) as told:
+        checkpoint_to_go_on_from(tmp_path, said.append)
+    assert str(told.value) == (
+        f"{newest} is damaged (cut off, or not a checkpoint), and there is no older checkpoint: "
+        "bring it back from a copy, or remove it, and resume=auto begins again with the first epoch"
+    )
+    newest.unlink()
+    assert checkpoint_to_go_on_from(tmp_path, said.append) is None
+
+
+def save_shards(run: Path, epoch: int) -> Path:
+    """A folder as one process of Lightning's sharded strategy writes it."""
+    path = checkpoint_path(run, epoch)
+    weights = {"a": torch.arange(6.0), "b": torch.ones(100)}
+    save_distributed(weights, storage_writer=FileSystemWriter(path), no_dist=True)
+    torch.save({"epoch": epoch}, path / "meta.pt")
+    return path
+
+
+def test_a_sharded_checkpoint_that_lost_a_part_is_named_and_the_older_one_taken(
+    tmp_path: Path,
+) -> None:
+    older, newest = save_shards(tmp_path, 0), save_shards(tmp_path, 1)
+    (shard,) = newest.glob("*.distcp")
+    said: list[str] = []
+    assert checkpoint_to_go_on_from(tmp_path, said.append) == newest
+    shard.write_bytes(shard.read_bytes()[:-1])
+    assert checkpoint_to_go_on_from(tmp_path, said.append) == older
+    for name in (shard.name, ".metadata", "meta.pt"):
+        (newest / name).unlink()
+        assert checkpoint_to_go_on_from(tmp_path, said.append) == older
+    end = f": going on from the older {older}, which is whole"
+    assert said == [
+        f"{newest} is damaged ({reason}){end}"
+        for reason in (
+            f"{shard.name} is cut off",
+            f"without {shard.name}",
+            "without .metadata",
+            "without meta.pt",
+        )
+    ]

@@ -141,6 +141,27 @@ def test_a_run_that_is_killed_at_several_stages_ends_as_one_that_was_left_alone(
     assert list(kill_and_resume.differences(run[0], seen.run)) == []
 
 
+def test_a_run_whose_last_checkpoint_is_cut_off_goes_on_from_the_older_one(
+    run: tuple[Path, str], cache: Path, tmp_path: Path
+) -> None:
+    """Its last epoch, model and last evaluation are made again: what was made behind the damaged
+    one counts no longer."""
+    whole, folder = run[0], tmp_path / "run"
+    shutil.copytree(whole, folder, symlinks=True)
+    older, newest = (folder / "checkpoints" / f"epoch-0000{number}.ckpt" for number in (1, 2))
+    newest.write_bytes(newest.read_bytes()[:100_000])
+    (folder / "model" / "model.safetensors").write_bytes(b"of another run")
+    output = run_program(
+        *("train.py", *kill_and_resume.SETTINGS, f"run_dir={folder}", "resume=auto"),
+        f"cache_dir={cache}",
+    )
+    assert (
+        f"{newest} is damaged (cut off, or not a checkpoint): going on from the older {older}"
+        in (output)
+    )
+    assert list(kill_and_resume.differences(whole, folder)) == []
+
+
 def test_the_callback_of_the_docs_ends_a_run_that_is_started_anywhere(
     cache: Path, tmp_path: Path
 ) -> None:

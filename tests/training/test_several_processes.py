@@ -17,6 +17,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from mempo.training.checkpoint_io import checkpoint_to_go_on_from
 from tests.support.programs import ROOT, read_lines, run_program, wait_for_epoch
 
 pytestmark = pytest.mark.slow
@@ -197,6 +198,15 @@ def test_a_sharded_run_goes_on_from_its_sharded_checkpoint(cache: Path, tmp_path
     assert lines[0] == first
     assert all(line["engine/mismatch_max"] < 1e-3 for line in lines)
     assert not list(checkpoint.parent.glob("*.tmp"))
+    newest = checkpoint.with_name("epoch-00002.ckpt")
+    said: list[str] = []
+    assert checkpoint_to_go_on_from(tmp_path, said.append) == newest
+    (newest / "__1_0.distcp").unlink()
+    assert checkpoint_to_go_on_from(tmp_path, said.append) == checkpoint
+    assert said == [
+        f"{newest} is damaged (without __1_0.distcp): going on from the older {checkpoint}, "
+        "which is whole"
+    ]
     ended = load_file(tmp_path / "model" / "model.safetensors")
     assert {name: value.shape for name, value in ended.items()} == {
         name: value.shape for name, value in begun.items()
