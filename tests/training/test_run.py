@@ -162,6 +162,80 @@ def test_a_run_whose_last_checkpoint_is_cut_off_goes_on_from_the_older_one(
     assert list(kill_and_resume.differences(whole, folder)) == []
 
 
+_DIES = '''
+import os
+import signal
+
+from lightning.pytorch.callbacks import Callback
+
+from mempo.retrieval.base import RetrievalError
+
+
+def unreachable(*_):
+    raise RetrievalError("connection refused")
+
+
+def stopped(*_):
+    os.kill(os.getpid(), signal.SIGTERM)
+    return []
+
+
+class Dies(Callback):
+    """The retriever does what it is told with the first call of the last evaluation."""
+
+    def __init__(self, how):
+        self.how = {"unreachable": unreachable, "stopped": stopped}[how]
+
+    def on_fit_start(self, trainer, pl_module):
+        if trainer.ckpt_path is not None:  # the evaluation is owed
+            self.on_train_end(trainer, pl_module)
+
+    def on_train_end(self, trainer, pl_module):
+        for retriever in trainer.datamodule.tasks.retrievers.values():
+            retriever.search = retriever.open_page = self.how
+'''
+
+
+def test_an_evaluation_that_fails_costs_no_model(
+    run: tuple[Path, str], cache: Path, tmp_path: Path
+) -> None:
+    """The retriever dies in the last evaluation; the run that makes up for it is stopped in it; the
+    next one ends. Nothing is learnt, so that both evaluations must give the same figures."""
+    from transformers import AutoModelForCausalLM
+
+    (tmp_path / "dies.py").write_text(_DIES)
+    folder = tmp_path / "run"
+    arguments = (
+        *(str(ROOT / "train.py"), "experiment=debug", "optimizer.learning_rate=1e-12"),
+        *("trainer.max_epochs=1", f"run_dir={folder}", f"cache_dir={cache}"),
+    )
+    dies = ("+callbacks.more.dies._target_=dies.Dies", "+callbacks.more.dies.how=")
+    output = run_program(*arguments, dies[0], f"{dies[1]}unreachable", expect=2, folder=tmp_path)
+    assert "more than retriever.max_tool_error_rate=0.2 allows" in output
+    assert "connection refused" in output
+    before = json.loads((folder / "evaluation.json").read_text())
+    assert set(before) == {"before"}
+    assert before["before"]["tool_calls"] > 0
+    lines = (folder / "metrics.jsonl").read_bytes()
+    model = AutoModelForCausalLM.from_pretrained(folder / "model")
+    start = load_file(next(cache.glob("sft-*")) / "model.safetensors")
+    weights = dict(model.named_parameters())
+    for name, value in start.items():
+        torch.testing.assert_close(weights[name].detach(), value, atol=1e-11, rtol=0)
+
+    dies = (dies[0], f"{dies[1]}stopped")
+    output = run_program(*arguments, *dies, "resume=auto", expect=143, folder=tmp_path)
+    assert f"run_dir={folder} resume=auto" in output
+    assert set(json.loads((folder / "evaluation.json").read_text())) == {"before"}
+    saved = (folder / "model" / "model.safetensors").stat()
+
+    run_program(*arguments, "resume=auto", folder=tmp_path)
+    results = json.loads((folder / "evaluation.json").read_text())
+    assert results == {**before, "after": before["before"]}
+    assert (folder / "model" / "model.safetensors").stat() == saved  # it was owed no longer
+    assert (folder / "metrics.jsonl").read_bytes() == lines
+
+
 def test_the_callback_of_the_docs_ends_a_run_that_is_started_anywhere(
     cache: Path, tmp_path: Path
 ) -> None:
