@@ -73,6 +73,17 @@ def test_every_file_and_module_that_a_page_names_is_there(page: Path) -> None:
     ] == []
 
 
+def test_the_whole_history_is_not_called_react() -> None:
+    """``full`` writes memories, which are prefilled and which rule 8 demands: no ReAct agent."""
+    (evaluation,) = (page for page in PAGES if page.name == "evaluation.md")
+    (row,) = re.findall(r"^\| `full` \| (.+) \|$", evaluation.read_text("utf-8"), re.MULTILINE)
+    assert "still writes memories, and they are prefilled" in row
+    assert "it is not a ReAct agent" in row
+    assert compose_tree("evaluate").evaluation.prefill_memory
+    told = [page.read_text("utf-8") for page in (*PAGES, *(ROOT / "conf").rglob("*.yaml"))]
+    assert not any(re.search(r"full[^.|]{0,40}\(?plain ReAct", text) for text in told)
+
+
 def test_the_table_of_rooms_is_complete() -> None:
     rooms = re.findall(r"`mempo/(\w+)(?:/|\.py)?`", PAGES[0].read_text(encoding="utf-8"))
     inside = {path.name.removesuffix(".py") for path in (ROOT / "mempo").iterdir()}
