@@ -16,6 +16,7 @@ from mempo.command.preflight import (
 )
 from mempo.command.resume_check import check_resume
 from mempo.command.run_record import with_claimed_folder, write_record
+from mempo.runtime.errors import MempoError
 from mempo.runtime.friendly_errors import friendly_errors, remove_unused_run_folder
 from mempo.runtime.processes import is_first_process
 from mempo.runtime.stopping import how_to_go_on, told_when_stopped
@@ -44,11 +45,15 @@ def train_program(cfg: DictConfig) -> None:
     from mempo.runtime.library_warnings import quiet_libraries
 
     quiet_libraries()
+    from mempo.agent.error_rate import ToolFailureError
     from mempo.command.callbacks import configured_callbacks
     from mempo.training.run import train
 
     with told_when_stopped(lambda: how_to_go_on(config.run_dir)):
-        train(config, configured_callbacks(config), accepted=lambda: write_record(cfg, config))
+        try:
+            train(config, configured_callbacks(config), accepted=lambda: write_record(cfg, config))
+        except ToolFailureError as error:
+            raise MempoError(f"{error}.\n{how_to_go_on(config.run_dir)}") from error
     if is_first_process():
         print(f"written to {config.run_dir}", flush=True)
 

@@ -213,6 +213,8 @@ def test_an_evaluation_that_fails_costs_no_model(
     output = run_program(*arguments, dies[0], f"{dies[1]}unreachable", expect=2, folder=tmp_path)
     assert "more than retriever.max_tool_error_rate=0.2 allows" in output
     assert "connection refused" in output
+    assert "go on from epoch-00001.ckpt with\n  python train.py " in output
+    assert f"run_dir={folder} resume=auto" in output
     before = json.loads((folder / "evaluation.json").read_text())
     assert set(before) == {"before"}
     assert before["before"]["tool_calls"] > 0
