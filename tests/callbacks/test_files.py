@@ -37,8 +37,10 @@ from mempo.runtime.errors import MempoError
 from mempo.runtime.phases import Phases
 from mempo.runtime.progress import QuietProgress, progress_bar
 from mempo.runtime.run_files import append_lines, drop_from_epoch, read_lines
+from mempo.runtime.run_folder import WANDB_RUN_ID_FILE
 from mempo.runtime.seeds import derive_seed
 from mempo.training.loggers import build_logger
+from mempo.training.run import _say
 from mempo.trajectory import Trajectory
 from tests.support.handmade import make_round, make_trajectory
 from tests.support.servers import answering, free_port
@@ -463,6 +465,25 @@ def test_a_resumed_run_goes_on_with_its_wandb_run_and_a_new_one_does_not(tmp_pat
     second = run_id(resumed=False)
     assert second != first
     assert run_id(resumed=True) == second
+
+
+@pytest.mark.usefixtures("offline_wandb")
+def test_of_four_slurm_tasks_one_names_the_wandb_run_and_speaks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("RANK", "LOCAL_RANK", "NODE_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SLURM_NTASKS", "4")
+    monkeypatch.setenv("SLURM_JOB_NAME", "mempo")
+    names = []
+    for task in range(4):
+        monkeypatch.setenv("SLURM_PROCID", str(task))
+        (logger,) = build_logger(WandbConfig(), tmp_path)
+        _say(f"of task {task}")
+        names.append(str(logger.version))
+        assert (tmp_path / WANDB_RUN_ID_FILE).read_text() == f"{names[0]}\n"
+    assert len(set(names)) == 4  # the others' are theirs alone: they have no run
+    assert capsys.readouterr().out == "of task 0\n"
 
 
 # Progress
