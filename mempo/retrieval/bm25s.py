@@ -117,7 +117,8 @@ class Bm25sRetriever:
 
     def _document(self, number: int) -> Document:
         line = self._text[int(self._lines[number]) : int(self._lines[number + 1])]
-        return document_of_line(line, self._corpus, number + 1)
+        # A line that its build left out may follow.
+        return document_of_line(line.partition(b"\n")[0], self._corpus, number + 1)
 
 
 class _Table:

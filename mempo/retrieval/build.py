@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mempo.retrieval import index_files
+from mempo.retrieval.corpus import tell
 from mempo.retrieval.corpus_reader import MEGABYTE, CorpusReader
 from mempo.retrieval.index_files import MOST_TITLE_WEIGHT, IndexFileError, Manifest
 from mempo.retrieval.index_swap import PLAN, put_in_place, recover, tidy, working_folder
@@ -46,13 +47,15 @@ def build_index(
     title_weight: int = 1,
     part_words: int = PART_WORDS,
     show_progress: bool = False,
+    skip_bad_rows: bool = False,
 ) -> bool:
     """Builds the index of a JSON-lines corpus (specification section 11); ``False`` when
     ``output`` already holds it.
 
-    Words of titles count ``title_weight`` times. Raises ``DataError`` for a faulty corpus, with
-    file and line, and ``IndexFileError`` when ``output`` is something else than an index, or
-    another build of it is running.
+    Words of titles count ``title_weight`` times. ``skip_bad_rows`` leaves malformed rows out and
+    prints their number; what else was guessed is printed too. Raises ``DataError`` for a faulty
+    corpus, with file and line, and ``IndexFileError`` when ``output`` is something else
+    than an index, or another build of it is running.
     """
     corpus, output = Path(corpus), Path(output)
     try:
@@ -60,7 +63,7 @@ def build_index(
         if _is_current(corpus, output, title_weight):
             tidy(output)
             return False
-        plan = _plan(corpus, title_weight, part_words)
+        plan = _plan(corpus, title_weight, part_words, skip_bad_rows)
         with _work_folder(output) as work:
             _build(plan, corpus, work, show_progress)
             put_in_place(work, output)
@@ -77,19 +80,21 @@ def build_index(
 def _build(plan: dict[str, int], corpus: Path, work: Path, show_progress: bool) -> None:
     """The whole index in ``work``, after what an earlier build of the same ``plan`` left there."""
     title_weight, part_words = plan["title_weight"], plan["part_words"]
+    skip_bad_rows = bool(plan["skip_bad_rows"])
     if _plan_of(work) != plan:
         _start_over(work, plan)
     try:
-        reader = CorpusReader(corpus, work, title_weight, part_words)
+        reader = CorpusReader(corpus, work, title_weight, part_words, skip_bad_rows)
     except (OSError, ValueError, KeyError, TypeError):  # files that a crash of the machine damaged
         _start_over(work, plan)
-        reader = CorpusReader(corpus, work, title_weight, part_words)
+        reader = CorpusReader(corpus, work, title_weight, part_words, skip_bad_rows)
     with progress_bar(
         "reading passages (MB)", plan["bytes"] // MEGABYTE, enabled=show_progress
     ) as bar:
         reader.read(bar)
+    tell(reader.counted, None)
     manifest = _finish(work, plan, reader, show_progress)
-    if _plan(corpus, title_weight, part_words) != plan:
+    if _plan(corpus, title_weight, part_words, skip_bad_rows) != plan:
         raise IndexFileError(f"{corpus} changed while its index was built: build it again")
     index_files.write_manifest(work, manifest)
 
@@ -119,7 +124,7 @@ def _is_current(corpus: Path, output: Path, title_weight: int) -> bool:
     return manifest.title_weight == title_weight and index_files.corpus_unchanged(manifest, corpus)
 
 
-def _plan(corpus: Path, title_weight: int, part_words: int) -> dict[str, int]:
+def _plan(corpus: Path, title_weight: int, part_words: int, skip_bad_rows: bool) -> dict[str, int]:
     try:
         state = corpus.stat()
         if not corpus.is_file():
@@ -135,6 +140,7 @@ def _plan(corpus: Path, title_weight: int, part_words: int) -> dict[str, int]:
         "modified_ns": state.st_mtime_ns,
         "title_weight": title_weight,
         "part_words": part_words,
+        "skip_bad_rows": int(skip_bad_rows),
     }
 
 
@@ -209,7 +215,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         prog=command("index", "mempo.retrieval.build"),
         description="Builds an index for retriever=bm25s, once. A build that was stopped goes on.",
     )
-    parser.add_argument("corpus", help="JSON lines with id and contents, or id, title, text, url")
+    parser.add_argument(
+        "corpus", help="JSON lines with id and contents, or id, title, text, url; or a table"
+    )
     parser.add_argument("output", help="the index folder to make, for retriever.index")
     parser.add_argument(
         "--title-weight", type=int, default=1, help="as retriever.title_weight (default 1)"
@@ -219,6 +227,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         type=int,
         default=PART_WORDS,
         help=f"words sorted at a time; fewer need less memory (default {PART_WORDS:,})",
+    )
+    parser.add_argument(
+        "--skip-bad-rows", action="store_true", help="leave malformed rows out and count them"
     )
     given = parser.parse_args(arguments)
     if not 1 <= given.title_weight <= MOST_TITLE_WEIGHT:
@@ -230,7 +241,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             parser.error(f"{name} is empty: give a path")
     try:
         built = build_index(
-            given.corpus, given.output, given.title_weight, given.part_words, show_progress=True
+            given.corpus,
+            given.output,
+            given.title_weight,
+            given.part_words,
+            show_progress=True,
+            skip_bad_rows=given.skip_bad_rows,
         )
     except KeyboardInterrupt:
         print("stopped; the same command goes on from here", file=sys.stderr)

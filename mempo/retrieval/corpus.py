@@ -15,14 +15,18 @@ is named after its place in the file; both are told.
 
 from __future__ import annotations
 
+import csv
 import sys
+from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 from mempo.retrieval.base import Document
-from mempo.row_files.endings import stem
+from mempo.row_files.endings import TABLES, ending, is_packed, stem
 from mempo.row_files.rows import DataError, Row, UniqueIds, parse_object, plain_line, seen
 from mempo.row_files.rows_of import file_rows
+from mempo.row_files.tables import column_names, table_row
 from mempo.row_files.told import Told
 
 NO_TITLE: Final = "of the corpus have no title: their pages are opened by id"
@@ -74,10 +78,46 @@ def tell(counted: Told, told: Told | None) -> None:
 
 
 def document_of_line(line: bytes, corpus: Path, number: int, told: Told | None = None) -> Document:
-    """The document on a line of the corpus; ``number`` is counted from 1. Raises ``DataError``."""
-    place = f"{corpus}:{number}"
-    fields = parse_object(plain_line(line, number), place)
+    """The document on a line of the corpus; ``number`` counts passages from 1, which are the lines
+    after the first in a table, and else all. Raises ``DataError``."""
+    delimiter = TABLES.get(ending(corpus))
+    fields: Mapping[str, Any]
+    if delimiter is None:
+        place = f"{corpus}:{number}"
+        fields = parse_object(plain_line(line, number), place)
+    else:
+        place = f"{corpus}:{number + 1}"
+        fields = table_row(
+            plain_line(line, number + 1), _columns(corpus, delimiter), place, delimiter
+        )
     return parse_document(Row(fields, place, f"{stem(corpus)}-{number}"), told)
+
+
+def first_passage(corpus: Path) -> int:
+    """The byte where the first passage begins, in a corpus of which an index reads single lines.
+
+    Raises ``DataError`` for a packed file and a JSON list, whose passages are no lines.
+    """
+    _columns.cache_clear()
+    with corpus.open("rb") as file:
+        first = file.readline()
+    packed = is_packed(corpus)
+    remedy = "a packed file: unpack it" if packed else "a list: write one object on every line"
+    if packed or plain_line(first, 1).lstrip()[:1] == b"[":
+        raise DataError(
+            f"{corpus}: an index reads its passages from single lines of the corpus, and this is "
+            f"{remedy}, or use retriever=rank_bm25"
+        )
+    return len(first) if ending(corpus) in TABLES else 0
+
+
+@lru_cache(maxsize=8)
+def _columns(corpus: Path, delimiter: str) -> list[str]:
+    """The columns of a table, kept since every passage of an index asks for them."""
+    with corpus.open("rb") as file:
+        line = plain_line(file.readline(), 1)
+    (cells,) = csv.reader([line.decode("utf-8", "replace")], delimiter=delimiter)
+    return column_names(cells, f"{corpus}:1")
 
 
 def parse_document(row: Row, told: Told | None = None) -> Document:

@@ -11,11 +11,12 @@ from typing import Final
 
 from mempo.retrieval import index_files
 from mempo.retrieval.base import Document
-from mempo.retrieval.corpus import document_of_line
+from mempo.retrieval.corpus import LEFT_OUT, document_of_line, first_passage
 from mempo.retrieval.index_files import Piece, part_folder
 from mempo.retrieval.part_files import PartWriter, read_part_state
 from mempo.retrieval.words import words
 from mempo.row_files.rows import DataError
+from mempo.row_files.told import Told
 from mempo.runtime.progress import ProgressBar
 
 MEGABYTE: Final = 1_000_000
@@ -25,8 +26,16 @@ MEGABYTE: Final = 1_000_000
 class CorpusReader:
     """Reads the corpus from where an earlier build stopped, and writes parts."""
 
-    def __init__(self, corpus: Path, work: Path, title_weight: int, part_words: int) -> None:
-        self.corpus, self.work = corpus, work
+    def __init__(
+        self,
+        corpus: Path,
+        work: Path,
+        title_weight: int,
+        part_words: int,
+        skip_bad_rows: bool = False,
+    ) -> None:
+        self.corpus, self.work, self.skip_bad_rows = corpus, work, skip_bad_rows
+        self.counted = Told()
         self.title_weight, self.part_words = title_weight, part_words
         self.vocabulary: defaultdict[str, int] = defaultdict()
         self.vocabulary.default_factory = self.vocabulary.__len__
@@ -40,8 +49,9 @@ class CorpusReader:
                 self.vocabulary[word]  # its default is the next number
 
     def read(self, bar: ProgressBar) -> None:
-        """Reads on to the end of the corpus."""
-        start = self.pieces[-1].end if self.pieces else 0
+        """Reads on to the end of the corpus. ``counted`` then holds what was guessed, and left out
+        with ``skip_bad_rows``, in what this build read."""
+        start = self.pieces[-1].end if self.pieces else first_passage(self.corpus)
         passages, told = sum(self.parts), start // MEGABYTE
         bar.advance(told)
         writer = self._writer(start)
@@ -49,11 +59,19 @@ class CorpusReader:
             file.seek(start)
             position = start
             for line in file:
-                passages += 1
-                if not line.strip():
-                    self._only_blank_lines_follow(file, passages)
+                if not line.strip() and not self.skip_bad_rows:
+                    self._only_blank_lines_follow(file, passages + 1)
                     break
-                document = document_of_line(line, self.corpus, passages)
+                try:
+                    document = document_of_line(line, self.corpus, passages + 1, self.counted)
+                except DataError as error:
+                    if not self.skip_bad_rows:
+                        raise
+                    if line.strip():
+                        self.counted.add(LEFT_OUT, str(error))
+                    position += len(line)
+                    continue
+                passages += 1
                 writer.add(document, self._numbers(document), position)
                 position += len(line)
                 if position // MEGABYTE > told:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from mempo.retrieval import RankBm25Retriever, read_corpus
+from mempo.retrieval import Bm25sRetriever, RankBm25Retriever, read_corpus
+from mempo.retrieval.build import build_index
 from mempo.retrieval.corpus import LEFT_OUT, NO_ID, NO_TITLE
 from mempo.row_files.rows import DataError
 from mempo.row_files.told import Told
@@ -109,3 +110,47 @@ def test_bad_rows_are_left_out_and_counted(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(b"oops\n"))
     with pytest.raises(DataError, match="none of its 1 rows can be used"):
         read_corpus(path, skip_bad_rows=True)
+
+
+# The same through an index on disk
+
+
+@pytest.mark.parametrize("name", sorted(set(EXPECTED) - {"list.json", "corpus.jsonl.gz"}))
+def test_an_index_finds_and_opens_the_same(tmp_path: Path, name: str) -> None:
+    build_index(CORPORA / name, tmp_path / "index")
+    index = Bm25sRetriever(CORPORA / name, tmp_path / "index")
+    documents = read_corpus(CORPORA / name, told=Told())
+    memory = RankBm25Retriever(documents)
+    assert index.passages == len(documents)
+    for document in documents:
+        for key in (document.name, document.url or document.name):
+            assert index.open_page(key) == memory.open_page(key) != None  # noqa: E711
+        assert index.search(document.text, 3) == memory.search(document.text, 3)
+    index.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("list.json", "this is a list: write one object"), ("corpus.jsonl.gz", "packed file: unpack")],
+)
+def test_an_index_needs_lines(tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        build_index(CORPORA / name, tmp_path / "index")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_index_without_bad_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "corpus.tsv"
+    rows = ["id\ttext\ttitle", "1\tred\tT", "oops", "2\tblue\tU", "", "\tgreen\tV", "3\tx", ""]
+    path.write_text("\n".join(rows), encoding="utf-8")
+    with pytest.raises(DataError, match=r"corpus\.tsv:3: the row has 1 cells"):
+        build_index(path, tmp_path / "index")
+    build_index(path, tmp_path / "index", skip_bad_rows=True)
+    told = capsys.readouterr().err
+    assert "2 rows of the corpus cannot be read and were left out" in told
+    assert "1 rows of the corpus have no id" in told
+    index = Bm25sRetriever(path, tmp_path / "index")
+    assert index.passages == 3
+    found = [index.search(word, 1)[0] for word in ("red", "blue", "green")]
+    assert [(one.title, one.text) for one in found] == [("T", "red"), ("U", "blue"), ("V", "green")]
+    index.close()
