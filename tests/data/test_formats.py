@@ -801,7 +801,9 @@ def test_an_agent_answers_the_real_questions_of_fanoutqa() -> None:
 
 @needs_real_files
 def test_the_real_parquet_file() -> None:
-    tasks = load_questions(QuestionSource("search_r1", str(REAL / "agentic_qa_dev.parquet"))).tasks
+    loaded = load_questions(QuestionSource("search_r1", str(REAL / "agentic_qa_dev.parquet")))
+    tasks = loaded.tasks
+    assert list(loaded.told.sentences()) == []
     sources = Counter(task.source for task in tasks)
     assert len(tasks) == 875
     assert set(sources.values()) == {125}
@@ -811,6 +813,26 @@ def test_the_real_parquet_file() -> None:
     dan = next(task for task in tasks if task.id == "popqa/popqa_4174473")
     assert dan.question == "Who is the father of Dan?"
     assert dan.objectives[0].golds[:2] == ("Jacob", "Israel")
+
+
+@needs_real_files
+def test_golds_of_the_real_parquet_file_that_hold_a_semicolon(corpus: Path) -> None:
+    """Seen in the file itself: every alias of every row that holds ``;``."""
+    import pyarrow.parquet
+
+    rows = pyarrow.parquet.read_table(REAL / "agentic_qa_dev.parquet").to_pylist()
+    held = sum(";" in row["reward_model"]["ground_truth"] for row in rows)
+    assert 0 < held < 13
+    sets = task_sets(
+        "data=search_r1",
+        f"data.questions={REAL / 'agentic_qa_dev.parquet'}",
+        f"data.corpus={corpus}",
+        "data.objectives=2",
+    )
+    (note,) = sets.notes
+    assert note.startswith(f'{held} rows hold ";" in a gold and were left out')
+    assert len(sets.train) + len(sets.heldout) in ((875 - held) // 2, (875 - held) // 2 - 1)
+    assert not any(";" in one for t in sets.train for o in t.objectives for one in o.golds)
 
 
 @needs_real_files
