@@ -52,7 +52,7 @@ class Bm25sRetriever:
         manifest = index_files.read_manifest(index, f"run `{command}`")
         index_files.check_fits(manifest, corpus, index, title_weight)
         self.passages = manifest.passages
-        self._corpus = corpus
+        self._corpus = index / index_files.PASSAGES if manifest.copied else corpus
         try:
             self._lines = load_array(index / "lines.npy")
             self._words = _Table(index / "word_keys.npy", index / "word_ids.npy")
@@ -61,14 +61,14 @@ class Bm25sRetriever:
                 _open_part(part_folder(index, number), manifest.negative)
                 for number in range(len(manifest.parts))
             ]
+            with self._corpus.open("rb") as file:
+                self._text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError, EOFError, KeyError, TypeError) as error:
             raise IndexFileError(
                 f"{index} is damaged ({error}): remove it, and run `{command}`"
             ) from error
         self._buffers = _Buffers(max(manifest.parts))
         accumulator()  # compiled now, not in the first search's time
-        with corpus.open("rb") as file:
-            self._text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
     def search(self, query: str, top_k: int) -> list[Passage]:
         """The ``top_k`` best passages that share at least one word with the query."""

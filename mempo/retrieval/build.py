@@ -21,17 +21,19 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from mempo.retrieval import index_files
-from mempo.retrieval.corpus import tell
+from mempo.retrieval.corpus import documents_of, has_lines, tell, write_passages
 from mempo.retrieval.corpus_reader import MEGABYTE, CorpusReader
-from mempo.retrieval.index_files import MOST_TITLE_WEIGHT, IndexFileError, Manifest
+from mempo.retrieval.index_files import MOST_TITLE_WEIGHT, IndexFileError, Manifest, Piece
 from mempo.retrieval.index_swap import PLAN, put_in_place, recover, tidy, working_folder
 from mempo.retrieval.part_files import write_scores, write_tables
 from mempo.retrieval.words import TOKENIZER
 from mempo.row_files.rows import DataError
+from mempo.row_files.told import Told
 from mempo.runtime.errors import MempoError
 from mempo.runtime.friendly_errors import friendly_errors
 from mempo.runtime.program import command
@@ -49,7 +51,7 @@ def build_index(
     show_progress: bool = False,
     skip_bad_rows: bool = False,
 ) -> bool:
-    """Builds the index of a JSON-lines corpus (specification section 11); ``False`` when
+    """Builds the index of a corpus (specification section 11); ``False`` when
     ``output`` already holds it.
 
     Words of titles count ``title_weight`` times. ``skip_bad_rows`` leaves malformed rows out and
@@ -81,19 +83,28 @@ def _build(plan: dict[str, int], corpus: Path, work: Path, show_progress: bool) 
     """The whole index in ``work``, after what an earlier build of the same ``plan`` left there."""
     title_weight, part_words = plan["title_weight"], plan["part_words"]
     skip_bad_rows = bool(plan["skip_bad_rows"])
+    lines = corpus if has_lines(corpus) else work / index_files.PASSAGES
     if _plan_of(work) != plan:
         _start_over(work, plan)
     try:
-        reader = CorpusReader(corpus, work, title_weight, part_words, skip_bad_rows)
+        reader = CorpusReader(corpus, lines, work, title_weight, part_words, skip_bad_rows)
     except (OSError, ValueError, KeyError, TypeError):  # files that a crash of the machine damaged
         _start_over(work, plan)
-        reader = CorpusReader(corpus, work, title_weight, part_words, skip_bad_rows)
+        reader = CorpusReader(corpus, lines, work, title_weight, part_words, skip_bad_rows)
+    if not lines.exists():
+        told = Told()
+        write_passages(documents_of(corpus, skip_bad_rows, told), lines)
+        tell(told, None)
     with progress_bar(
         "reading passages (MB)", plan["bytes"] // MEGABYTE, enabled=show_progress
     ) as bar:
         reader.read(bar)
-    tell(reader.counted, None)
+    if lines == corpus:  # of a copy it was told when that was made
+        tell(reader.counted, None)
     manifest = _finish(work, plan, reader, show_progress)
+    if lines != corpus:
+        whole = Piece(0, plan["bytes"], index_files.digest(corpus, 0, plan["bytes"]))
+        manifest = replace(manifest, pieces=(whole,), copied=True)
     if _plan(corpus, title_weight, part_words, skip_bad_rows) != plan:
         raise IndexFileError(f"{corpus} changed while its index was built: build it again")
     index_files.write_manifest(work, manifest)
@@ -193,7 +204,7 @@ def _finish(
     work: Path, plan: dict[str, int], reader: CorpusReader, show_progress: bool
 ) -> Manifest:
     """Scores and tables, from parts that are complete."""
-    write_tables(work, reader.corpus, reader.parts, list(reader.vocabulary))
+    write_tables(work, reader.lines, reader.parts, list(reader.vocabulary))
     with progress_bar("scoring parts", len(reader.parts), enabled=show_progress) as bar:
         negative = write_scores(work, reader.parts, len(reader.vocabulary), bar)
     return Manifest(
@@ -216,7 +227,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description="Builds an index for retriever=bm25s, once. A build that was stopped goes on.",
     )
     parser.add_argument(
-        "corpus", help="JSON lines with id and contents, or id, title, text, url; or a table"
+        "corpus",
+        help="rows with id and contents, or id, title, text, url, in any form of data.corpus",
     )
     parser.add_argument("output", help="the index folder to make, for retriever.index")
     parser.add_argument(

@@ -16,15 +16,25 @@ is named after its place in the file; both are told.
 from __future__ import annotations
 
 import csv
+import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 from mempo.retrieval.base import Document
 from mempo.row_files.endings import TABLES, ending, is_packed, stem
-from mempo.row_files.rows import DataError, Row, UniqueIds, parse_object, plain_line, seen
+from mempo.row_files.json_documents import begins_document
+from mempo.row_files.rows import (
+    DataError,
+    Row,
+    UniqueIds,
+    numbered_lines,
+    parse_object,
+    plain_line,
+    seen,
+)
 from mempo.row_files.rows_of import file_rows
 from mempo.row_files.tables import column_names, table_row
 from mempo.row_files.told import Told
@@ -46,26 +56,32 @@ def read_corpus(
     not JSON, a missing or blank field, an id used twice, an empty file; ``skip_bad_rows`` leaves
     such rows out. ``told`` takes down what is left out or guessed; without it that is printed.
     """
-    path, counted = Path(path), Told()
-    documents, ids = [], UniqueIds("document")
+    counted = Told()
+    documents = list(documents_of(Path(path), skip_bad_rows, counted))
+    tell(counted, told)
+    return documents
+
+
+def documents_of(path: Path, skip_bad_rows: bool, told: Told) -> Iterator[Document]:
+    """The documents of ``read_corpus``, one after another."""
+    ids, any_read = UniqueIds("document"), False
     for row in file_rows(path):
         try:
             if isinstance(row, DataError):
                 raise row
-            document = parse_document(row, counted)
+            document = parse_document(row, told)
             ids.claim(document.id, row)
         except DataError as error:
             if not skip_bad_rows:
                 raise
-            counted.add(LEFT_OUT, str(error))
+            told.add(LEFT_OUT, str(error))
             continue
-        documents.append(document)
-    if not documents:
-        bad = counted.count(LEFT_OUT)
+        yield document
+        any_read = True
+    if not any_read:
+        bad = told.count(LEFT_OUT)
         reason = f"none of its {bad} rows can be used" if bad else "it holds no passages"
         raise DataError(f"{path}: {reason}: give a file with id and contents in each row")
-    tell(counted, told)
-    return documents
 
 
 def tell(counted: Told, told: Told | None) -> None:
@@ -77,38 +93,59 @@ def tell(counted: Told, told: Told | None) -> None:
         print(sentence, file=sys.stderr, flush=True)
 
 
-def document_of_line(line: bytes, corpus: Path, number: int, told: Told | None = None) -> Document:
-    """The document on a line of the corpus; ``number`` counts passages from 1, which are the lines
-    after the first in a table, and else all. Raises ``DataError``."""
+def document_of_line(
+    line: bytes, corpus: Path, number: int, told: Told | None = None, left_out: int = 0
+) -> Document:
+    """The document on a line of the corpus; ``number`` counts passages from 1, and ``left_out`` the
+    lines before it that are none, a table's first not among them. Raises ``DataError``."""
     delimiter = TABLES.get(ending(corpus))
+    at = number + left_out + (delimiter is not None)
+    place = f"{corpus}:{at}"
     fields: Mapping[str, Any]
     if delimiter is None:
-        place = f"{corpus}:{number}"
-        fields = parse_object(plain_line(line, number), place)
+        fields = parse_object(plain_line(line, at), place)
     else:
-        place = f"{corpus}:{number + 1}"
-        fields = table_row(
-            plain_line(line, number + 1), _columns(corpus, delimiter), place, delimiter
-        )
+        fields = table_row(plain_line(line, at), _columns(corpus, delimiter), place, delimiter)
     return parse_document(Row(fields, place, f"{stem(corpus)}-{number}"), told)
 
 
-def first_passage(corpus: Path) -> int:
-    """The byte where the first passage begins, in a corpus of which an index reads single lines.
+def has_lines(corpus: Path) -> bool:
+    """Whether each passage stands on a line of its own: not in a packed file or a JSON document."""
+    if is_packed(corpus) or ending(corpus) in TABLES:
+        return not is_packed(corpus)
+    first = next((plain_line(*one[::-1]) for one in numbered_lines(corpus) if one[1].strip()), b"")
+    return not begins_document(first.lstrip(), ending(corpus) == ".json")
 
-    Raises ``DataError`` for a packed file and a JSON list, whose passages are no lines.
-    """
+
+def first_passage(lines: Path) -> int:
+    """The byte where the first passage begins, behind the first line of a table."""
     _columns.cache_clear()
-    with corpus.open("rb") as file:
-        first = file.readline()
-    packed = is_packed(corpus)
-    remedy = "a packed file: unpack it" if packed else "a list: write one object on every line"
-    if packed or plain_line(first, 1).lstrip()[:1] == b"[":
-        raise DataError(
-            f"{corpus}: an index reads its passages from single lines of the corpus, and this is "
-            f"{remedy}, or use retriever=rank_bm25"
-        )
-    return len(first) if ending(corpus) in TABLES else 0
+    if ending(lines) not in TABLES:
+        return 0
+    with lines.open("rb") as file:
+        return len(file.readline())
+
+
+def line_number(lines: Path, position: int) -> int:
+    """The line, counted from 1, that begins at byte ``position``."""
+    number = 1
+    with lines.open("rb") as file:
+        while position > 0 and (block := file.read(min(position, 1 << 24))):
+            number += block.count(b"\n")
+            position -= len(block)
+    return number
+
+
+def write_passages(documents: Iterable[Document], path: Path) -> None:
+    """Writes a corpus of one JSON object a line, in one step."""
+    temporary = path.with_suffix(".writing")
+    with temporary.open("w", encoding="utf-8") as file:
+        for one in documents:
+            fields = {"id": one.id, "title": one.title, "text": one.text, "url": one.url}
+            if one.passage is not None:
+                fields["passage"] = one.passage
+            file.write(json.dumps(fields, ensure_ascii=False) + "\n")
+    temporary.replace(path)
 
 
 @lru_cache(maxsize=8)

@@ -11,7 +11,7 @@ from typing import Final
 
 from mempo.retrieval import index_files
 from mempo.retrieval.base import Document
-from mempo.retrieval.corpus import LEFT_OUT, document_of_line, first_passage
+from mempo.retrieval.corpus import LEFT_OUT, document_of_line, first_passage, line_number
 from mempo.retrieval.index_files import Piece, part_folder
 from mempo.retrieval.part_files import PartWriter, read_part_state
 from mempo.retrieval.words import words
@@ -24,17 +24,20 @@ MEGABYTE: Final = 1_000_000
 
 
 class CorpusReader:
-    """Reads the corpus from where an earlier build stopped, and writes parts."""
+    """Reads the corpus from where an earlier build stopped, and writes parts. ``lines`` is the
+    corpus, or its copy where that has no lines."""
 
     def __init__(
         self,
         corpus: Path,
+        lines: Path,
         work: Path,
         title_weight: int,
         part_words: int,
         skip_bad_rows: bool = False,
     ) -> None:
-        self.corpus, self.work, self.skip_bad_rows = corpus, work, skip_bad_rows
+        self.corpus, self.lines, self.work = corpus, lines, work
+        self.skip_bad_rows = skip_bad_rows
         self.counted = Told()
         self.title_weight, self.part_words = title_weight, part_words
         self.vocabulary: defaultdict[str, int] = defaultdict()
@@ -51,11 +54,16 @@ class CorpusReader:
     def read(self, bar: ProgressBar) -> None:
         """Reads on to the end of the corpus. ``counted`` then holds what was guessed, and left out
         with ``skip_bad_rows``, in what this build read."""
-        start = self.pieces[-1].end if self.pieces else first_passage(self.corpus)
+        start = self.pieces[-1].end if self.pieces else first_passage(self.lines)
         passages, told = sum(self.parts), start // MEGABYTE
         bar.advance(told)
         writer = self._writer(start)
-        with self.corpus.open("rb") as file:
+        left_out = 0
+        if self.skip_bad_rows and self.parts:
+            header = first_passage(self.lines) > 0
+            left_out = line_number(self.lines, start) - 1 - header - passages
+        errors: list[DataError] = []  # of blank lines, too: those at the end are none
+        with self.lines.open("rb") as file:
             file.seek(start)
             position = start
             for line in file:
@@ -63,14 +71,19 @@ class CorpusReader:
                     self._only_blank_lines_follow(file, passages + 1)
                     break
                 try:
-                    document = document_of_line(line, self.corpus, passages + 1, self.counted)
+                    document = document_of_line(
+                        line, self.corpus, passages + 1, self.counted, left_out
+                    )
                 except DataError as error:
                     if not self.skip_bad_rows:
                         raise
-                    if line.strip():
-                        self.counted.add(LEFT_OUT, str(error))
+                    left_out += 1
                     position += len(line)
+                    errors.append(error)
+                    if line.strip():
+                        self._count(errors)
                     continue
+                self._count(errors)
                 passages += 1
                 writer.add(document, self._numbers(document), position)
                 position += len(line)
@@ -84,6 +97,11 @@ class CorpusReader:
             self._write(writer, position)
         if not self.parts:
             raise DataError(f"{self.corpus}: the file is empty: give one JSON object per line")
+
+    def _count(self, errors: list[DataError]) -> None:
+        for error in errors:
+            self.counted.add(LEFT_OUT, str(error))
+        errors.clear()
 
     def _only_blank_lines_follow(self, file: Iterable[bytes], number: int) -> None:
         """Raises ``DataError`` for a blank line ``number`` that others follow."""
@@ -103,7 +121,7 @@ class CorpusReader:
         temporary = folder.with_suffix(".writing")
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
-        piece = Piece(writer.start, end, index_files.digest(self.corpus, writer.start, end))
+        piece = Piece(writer.start, end, index_files.digest(self.lines, writer.start, end))
         writer.write(temporary, piece, list(self.vocabulary)[writer.first_word :])
         temporary.rename(folder)
         self.pieces.append(piece)

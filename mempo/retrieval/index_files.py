@@ -1,17 +1,19 @@
 """The files of an index on disk, and whether it still fits its corpus.
 
     index.json      what the index was built from, and its sizes
-    lines.npy       int64 [passages + 1]: where each line of the corpus starts, in bytes
+    lines.npy       int64 [passages + 1]: where each passage starts, in bytes of its file
     word_keys.npy   uint64 [words], sorted: hashes of the words; word_ids.npy: int32 their numbers
     page_keys.npy   uint64, sorted: hashes of titles and URLs in folded case; page_docs.npy: int32
                     the passages, in corpus order where a key stands several times
+    passages.jsonl  the passages, of a corpus that is packed or one JSON document; else they stay
+                    in the corpus, where each stands on a line
     part-00000/     the scores of consecutive passages in the form of the package bm25s: a sparse
                     matrix, words by passages, that bm25s opens as well; upper.npy: float32 [words]
                     the largest score of each word
 
-Everything but ``index.json`` is memory-mapped; no file is a pickle. The passages themselves stay
-in the corpus. Two words with one 64-bit hash would be one word; the build checks that there are
-none, and a word outside the corpus meets one of 10 million with a chance of 5e-13.
+Everything but ``index.json`` is memory-mapped; no file is a pickle. Two words with one 64-bit hash
+would be one word; the build checks that there are none, and a word outside the corpus meets one of
+10 million with a chance of 5e-13.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ MOST_TITLE_WEIGHT: Final = 1_000
 """As ``retriever.title_weight``."""
 
 MANIFEST: Final = "index.json"
+PASSAGES: Final = "passages.jsonl"
 HASH_BLOCK: Final = 1 << 24
 
 
@@ -68,6 +71,8 @@ class Manifest:
     """Passages of each part."""
     negative: bool
     """Whether any score is below zero (corpora of a few passages)."""
+    copied: bool = False
+    """Whether the passages stand in a file of the index."""
     format: int = FORMAT
     tokenizer: int = TOKENIZER
     """How texts were split into words (``mempo.retrieval.words``)."""

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mempo.retrieval.base import Document
-from mempo.retrieval.corpus import document_of_line
+from mempo.retrieval.corpus import document_of_line, line_number
 from mempo.retrieval.index_files import Piece, key_hash, load_array, part_folder
 from mempo.row_files.rows import DataError
 from mempo.runtime.progress import ProgressBar
@@ -111,15 +111,15 @@ def read_part_state(folder: Path) -> PartState:
     return PartState(Piece(**state["piece"]), state["passages"], text.split("\n") if text else [])
 
 
-def write_tables(work: Path, corpus: Path, parts: Sequence[int], vocabulary: Sequence[str]) -> None:
-    """Line starts, and the tables of words and of page names.
+def write_tables(work: Path, lines: Path, parts: Sequence[int], vocabulary: Sequence[str]) -> None:
+    """Line starts in the file of passages ``lines``, and the tables of words and of page names.
 
     Raises ``DataError`` when an id stands twice in the corpus.
     """
     folders = [part_folder(work, number) for number in range(len(parts))]
     starts = np.concatenate([load_array(folder / "build-lines.npy") for folder in folders])
-    _refuse_equal_ids(folders, corpus, starts)
-    _save(work, "lines", np.append(starts, corpus.stat().st_size))
+    _refuse_equal_ids(folders, lines, starts)
+    _save(work, "lines", np.append(starts, lines.stat().st_size))
     keys = np.fromiter(map(key_hash, vocabulary), np.uint64, len(vocabulary))
     order = np.argsort(keys, kind="stable").astype(np.int32)
     keys = keys[order]
@@ -154,8 +154,9 @@ def _refuse_equal_ids(folders: Sequence[Path], corpus: Path, starts: NDArray[np.
                 ids.append(document_of_line(file.readline(), corpus, line + 1).id)
             if ids[0] == ids[1]:
                 raise DataError(
-                    f'{corpus}:{second + 1}: the id "{ids[1]}" stands already on line '
-                    f"{first + 1}: give every document its own"
+                    f'{corpus}:{line_number(corpus, int(starts[second]))}: the id "{ids[1]}" '
+                    f"stands already on line {line_number(corpus, int(starts[first]))}: give every "
+                    "document its own"
                 )
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mempo.retrieval import Bm25sRetriever, RankBm25Retriever, read_corpus
+from mempo.retrieval import Bm25sRetriever, IndexFileError, RankBm25Retriever, read_corpus
 from mempo.retrieval.build import build_index
 from mempo.retrieval.corpus import LEFT_OUT, NO_ID, NO_TITLE
 from mempo.row_files.rows import DataError
@@ -115,7 +116,7 @@ def test_bad_rows_are_left_out_and_counted(tmp_path: Path) -> None:
 # The same through an index on disk
 
 
-@pytest.mark.parametrize("name", sorted(set(EXPECTED) - {"list.json", "corpus.jsonl.gz"}))
+@pytest.mark.parametrize("name", EXPECTED)
 def test_an_index_finds_and_opens_the_same(tmp_path: Path, name: str) -> None:
     build_index(CORPORA / name, tmp_path / "index")
     index = Bm25sRetriever(CORPORA / name, tmp_path / "index")
@@ -129,14 +130,35 @@ def test_an_index_finds_and_opens_the_same(tmp_path: Path, name: str) -> None:
     index.close()
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [("list.json", "this is a list: write one object"), ("corpus.jsonl.gz", "packed file: unpack")],
-)
-def test_an_index_needs_lines(tmp_path: Path, name: str, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        build_index(CORPORA / name, tmp_path / "index")
-    assert list(tmp_path.iterdir()) == []
+def test_an_index_of_a_packed_corpus_tells_and_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "corpus.jsonl.gz"
+    rows = ['{"id": "1", "contents": "T\\nred"}', "oops", '{"id": "1", "contents": "U\\nblue"}']
+    rows += ['{"id": "3", "contents": "V\\ngreen"}', ""]
+    path.write_bytes(gzip.compress("\n".join(rows).encode()))
+    with pytest.raises(DataError, match=r"corpus\.jsonl\.gz:2: the line is not JSON"):
+        build_index(path, tmp_path / "index")
+    assert list(tmp_path.iterdir()) == [path]
+    assert build_index(path, tmp_path / "index", skip_bad_rows=True)
+    assert "2 rows of the corpus cannot be read and were left out" in capsys.readouterr().err
+    index = Bm25sRetriever(path, tmp_path / "index")
+    assert index.passages == 2
+    assert [one.title for one in index.search("green", 1)] == ["V"]
+    index.close()
+    os.utime(path, ns=(1, 1))  # the contents tell
+    assert not build_index(path, tmp_path / "index")
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(IndexFileError, match="was built from another text"):
+        Bm25sRetriever(path, tmp_path / "index")
+
+
+def test_lines_are_counted_after_what_was_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.tsv"
+    rows = ["id\ttext\ttitle", "1\tred\tT", "oops", "1\tblue\tU", ""]
+    path.write_text("\n".join(rows), encoding="utf-8")
+    with pytest.raises(DataError, match=r"corpus\.tsv:4: the id \"1\" stands already on line 2"):
+        build_index(path, tmp_path / "index", skip_bad_rows=True)
 
 
 def test_an_index_without_bad_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,7 +169,10 @@ def test_an_index_without_bad_rows(tmp_path: Path, capsys: pytest.CaptureFixture
         build_index(path, tmp_path / "index")
     build_index(path, tmp_path / "index", skip_bad_rows=True)
     told = capsys.readouterr().err
-    assert "2 rows of the corpus cannot be read and were left out" in told
+    assert (
+        "3 rows of the corpus cannot be read and were left out (data.skip_bad_rows) "
+        f"(the first: {path}:3: the row has 1 cells"
+    ) in told
     assert "1 rows of the corpus have no id" in told
     index = Bm25sRetriever(path, tmp_path / "index")
     assert index.passages == 3
