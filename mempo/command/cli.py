@@ -25,9 +25,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from mempo.config import Config, load_config
+from mempo.config.paths import at_home, path_settings
 from mempo.runtime.errors import ConfigError
 from mempo.runtime.friendly_errors import end_with, readable_output, remember_folder
-from mempo.runtime.program import remember_start, started_as
+from mempo.runtime.program import hydra_value, remember_start, started_as
 
 _PACKAGED = Path(__file__).resolve().parents[1] / "conf"
 CONF_DIR = _PACKAGED if _PACKAGED.is_dir() else _PACKAGED.parents[1] / "conf"
@@ -116,17 +117,34 @@ def command_line(config_name: str) -> Iterator[None]:
             end_with(f"{argument}: settings are written without dashes, as {meant}")
         if name in _groups() and value in ("", "null"):
             end_with(f"{argument}: it names no option: leave it out, or take {_options(name)}")
+    sys.argv[1:] = [_from_home(argument) for argument in sys.argv[1:]]
     _put_in_front(_own_folder(sys.argv[1:]))
     if _is_sweep(sys.argv[1:]):
         sys.argv[1:] = _sweep_folders(sys.argv[1:])
     else:
         for argument in _run_dirs(sys.argv[1:]):
             remember_folder(Path(argument[8:].strip("'\"")))
-            sys.argv.append(f"hydra.run.dir={argument[8:]}")
+            # Beside it: behind an option (--cfg job) Hydra reads no more settings.
+            sys.argv.insert(sys.argv.index(argument), f"hydra.run.dir={argument[8:]}")
     try:
         yield
     except HydraException as error:
         end_with(_explain_composition(error, config_name))
+
+
+def _from_home(argument: str) -> str:
+    """A path setting with ``~`` as the home folder, also in a list: Hydra reads no bare ``~``, and
+    takes a quoted one for the name of its own folder."""
+    name, _, value = argument.partition("=")
+    if name not in {*path_settings(Config), "hydra.run.dir", "hydra.sweep.dir"}:
+        return argument
+    try:
+        if quoted := re.fullmatch(r"(['\"])(~.*)\1", value):
+            return f"{name}={hydra_value(at_home(quoted[2]))}"
+        bare = re.compile(r"(?<![^\[{,:\s])~[^,\]}'\"]*")
+        return f"{name}={bare.sub(lambda found: hydra_value(at_home(found[0])), value)}"
+    except ValueError as error:
+        end_with(f"{argument}: {error}")
 
 
 def _own_folder(arguments: Sequence[str]) -> Path | None:
@@ -172,8 +190,10 @@ def _sweep_folders(arguments: Sequence[str]) -> list[str]:
             "run_dir one folder"
         )
     folder = folder.strip("'\"")
-    rest = [argument for argument in arguments if argument not in found]
-    return [*rest, f"run_dir='{folder}/${{hydra:job.num}}'", f"hydra.sweep.dir='{folder}'"]
+    own = [f"run_dir='{folder}/${{hydra:job.num}}'", f"hydra.sweep.dir='{folder}'"]
+    place = arguments.index(found[0])  # not at the end: behind an option Hydra reads no settings
+    rest = [argument for argument in arguments[place:] if argument not in found]
+    return [*arguments[:place], *own, *rest]
 
 
 def _explain_composition(error: HydraException, config_name: str) -> str:

@@ -18,6 +18,7 @@ from mempo.config.method import (
     ScoringConfig,
 )
 from mempo.config.model import ModelConfig
+from mempo.config.paths import SettingPath
 from mempo.config.reporting import CallbacksConfig, WandbConfig
 from mempo.config.retriever import RetrieverConfig
 from mempo.config.rollout import EngineConfig, RolloutConfig
@@ -54,9 +55,9 @@ class Config:
     stage: Literal["rl", "sft"] = "rl"
     seed: int = Field(default=0, ge=0)
     dry_run: bool = False
-    cache_dir: str = ".cache/mempo"
-    run_dir: str = "runs/latest"
-    ckpt_path: str | None = None
+    cache_dir: SettingPath = ".cache/mempo"
+    run_dir: SettingPath = "runs/latest"
+    ckpt_path: SettingPath | None = None
     resume: Literal["auto"] | None = None
 
     @property

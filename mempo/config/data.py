@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
+from mempo.config.paths import SettingPath
 from mempo.config.strict import STRICT
 
 
@@ -46,15 +47,15 @@ class DataConfig:
     seed: int = 0
     skip_bad_rows: bool = False
     world: WorldConfig = field(default_factory=WorldConfig)
-    questions: str | None = None
-    corpus: str | None = None
-    heldout_questions: str | None = None
+    questions: SettingPath | None = None
+    corpus: SettingPath | None = None
+    heldout_questions: SettingPath | None = None
     heldout_fraction: float = Field(default=0.2, gt=0.0, lt=1.0)
     split: str = "train"
     heldout_split: str | None = None
     subset: str | None = None
     answer_separator: str | None = Field(default="<|answer_split|>", min_length=1)
-    aliases: str | None = None
+    aliases: SettingPath | None = None
     fanoutqa: Literal["subquestions", "siblings", "questions"] = "subquestions"
 
     @model_validator(mode="after")

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
+from mempo.config.paths import SettingPath
 from mempo.config.rollout import ContextConfig
 from mempo.config.strict import STRICT
 
@@ -64,8 +65,8 @@ class EvaluationConfig:
     top_p: float = Field(default=1.0, gt=0.0, le=1.0)
     top_k: int = Field(default=-1, ge=-1)
     bootstrap_samples: int = Field(default=1000, ge=0)
-    model_path: str | None = None
-    models: str | tuple[str, ...] | dict[str, str] | None = None
+    model_path: SettingPath | None = None
+    models: SettingPath | tuple[SettingPath, ...] | dict[str, SettingPath] | None = None
     objectives: tuple[Annotated[int, Field(ge=1)], ...] | None = None
 
     @model_validator(mode="after")

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
+from mempo.config.paths import SettingPath
 from mempo.config.strict import STRICT
 
 
@@ -60,13 +61,13 @@ class ModelConfig:
 
     name: str
     source: Literal["tiny", "smollm2_package", "pretrained"]
-    path: str | None = None
+    path: SettingPath | None = None
     dtype: Literal["float32", "bfloat16"] = "float32"
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
     gradient_checkpointing: bool | Literal["selective"] = False
-    prompt_template: str = "default"
+    prompt_template: SettingPath = "default"
     system_prompt: str | None = "You are a helpful assistant."
-    chat_template: str | None = None
+    chat_template: SettingPath | None = None
     architecture: ArchitectureConfig | None = None
     lora: LoraSettings | None = None
 

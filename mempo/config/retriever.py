@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
+from mempo.config.paths import SettingPath
 from mempo.config.strict import STRICT
 
 
@@ -29,7 +30,7 @@ class RetrieverConfig:
     timeout_s: float = Field(default=30.0, gt=0)
     max_tool_error_rate: float = Field(default=0.2, ge=0.0, le=1.0)
     workers: int = Field(default=8, ge=1)
-    index: str | None = None
+    index: SettingPath | None = None
     url: str | None = None
     protocol: Literal["search_r1", "asearcher"] = "search_r1"
     connect_timeout_s: float = Field(default=5.0, gt=0)

@@ -87,3 +87,44 @@ def test_a_sweep_into_several_folders_is_refused(program: Path, tmp_path: Path) 
     output = run_program(str(program), "-m", "run_dir=a,b", "seed=0,1", expect=2, folder=tmp_path)
     assert "error: run_dir=a,b: a sweep has one folder, in which each job gets its own" in output
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sweep_with_an_option_behind_its_folder(program: Path, tmp_path: Path) -> None:
+    output = run_program(str(program), f"run_dir={tmp_path}", "seed=0,1", "-m", folder=tmp_path)
+    assert written(output) == [f"{tmp_path}/0", f"{tmp_path}/1"]
+
+
+# ~ in paths, as a shell leaves it that expands none behind an equals sign
+
+
+@pytest.mark.parametrize(
+    ("typed", "folder"), [("~/a run", "a run"), ("'~/it'", "it"), ('"~/an = b"', "an = b")]
+)
+def test_a_run_folder_in_the_home_folder(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, folder: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "my home"))
+    output = run_program(str(program), f"run_dir={typed}", folder=tmp_path)
+    assert written(output) == [f"{tmp_path}/my home/{folder}"]
+    assert [path.name for path in tmp_path.iterdir()] == ["my home"]
+
+
+@pytest.mark.parametrize("name", ["train", "evaluate"])
+def test_an_option_behind_the_run_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "h"))
+    settings = ["run_dir=~/a", "cache_dir='~/c'", "evaluation.models=[~/m 1,'~/n']", "--cfg", "job"]
+    tree = OmegaConf.create(run_program(str(ROOT / f"{name}.py"), *settings, folder=tmp_path))
+    assert OmegaConf.select(tree, "run_dir") == f"{tmp_path}/h/a"
+    assert OmegaConf.select(tree, "cache_dir") == f"{tmp_path}/h/c"
+    assert OmegaConf.select(tree, "evaluation.models") == [f"{tmp_path}/h/m 1", "~/n"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nobodys_home_is_told(program: Path, tmp_path: Path) -> None:
+    output = run_program(str(program), "run_dir=~no.one/a", expect=2, folder=tmp_path)
+    assert output == (
+        "error: run_dir=~no.one/a: there is no home folder ~no.one: write the whole path, or set "
+        "HOME\n"
+    )

@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from mempo.command.cli import CONF_DIR, compose, compose_tree, to_config
 from mempo.config import Config
+from mempo.config.paths import path_settings
 from mempo.runtime.errors import ConfigError, MempoError
 from mempo.runtime.friendly_errors import friendly_errors
 from mempo.training.module import learning_rate_factor
@@ -242,6 +243,28 @@ def test_model_files_choose_a_fitting_learning_rate_and_overrides_win() -> None:
 def test_run_dir() -> None:
     assert compose("train", run_dir="some/run folder").run_dir == "some/run folder"
     assert compose("train", ["run_dir=other"], run_dir="some/run").run_dir == "other"
+
+
+def test_the_home_folder_is_expanded_in_every_path_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert set(path_settings(Config)) == {
+        *("run_dir", "cache_dir", "ckpt_path", "retriever.index"),
+        *("model.path", "model.prompt_template", "model.chat_template"),
+        *("data.questions", "data.heldout_questions", "data.corpus", "data.aliases"),
+        *("evaluation.model_path", "evaluation.models"),
+    }
+    needs = ["data=hotpotqa", "data.questions=q", "data.corpus=c", "retriever.kind=bm25s"]
+    for setting in path_settings(Config):
+        value: Any = compose("train", [*needs, f'{setting}="~/a ~"'])
+        for name in setting.split("."):
+            value = getattr(value, name)
+        assert value == "/home/someone/a ~", setting
+    for models in ({"one": "/home/someone/m"}, ("/home/someone/m",)):
+        given = "{one: '~/m'}" if isinstance(models, dict) else "['~/m']"
+        assert compose("train", [f"evaluation.models={given}"]).evaluation.models == models
+    assert compose("train", ['scoring.filler="~ no"']).scoring.filler == "~ no"
+    with pytest.raises(ConfigError, match=r"^cache_dir: there is no home folder ~no.one: "):
+        compose("train", ['cache_dir="~no.one/x"'])
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
