@@ -8,7 +8,7 @@ import lightning.pytorch as pl
 
 from mempo.config import HealthConfig
 from mempo.records.health import findings
-from mempo.runtime.run_files import read_lines
+from mempo.records.run_results import read_metrics
 from mempo.runtime.run_folder import METRICS_FILE
 from mempo.training.interface import epoch_record
 
@@ -29,7 +29,7 @@ class HealthCallback(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Reads the epochs before the one that comes next."""
         if trainer.is_global_zero and self.path.exists():
-            lines = read_lines(self.path)
+            lines = read_metrics(self.path)
             self._records = [line for line in lines if line["epoch"] < trainer.current_epoch]
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -10,8 +9,8 @@ import lightning.pytorch as pl
 from mempo.config import Config
 from mempo.evaluation.evaluate import evaluate, flat_entry
 from mempo.evaluation.tables import print_table, wide_console
+from mempo.records.run_results import read_evaluation
 from mempo.runtime.checkpoint_files import is_made, note_made
-from mempo.runtime.errors import MempoError
 from mempo.runtime.gather import of_first
 from mempo.runtime.progress import progress_bar
 from mempo.runtime.run_files import write_json
@@ -50,19 +49,8 @@ class HeldOutEvaluationCallback(pl.Callback):
         return "before" not in done, owes_after
 
     def _results(self) -> dict[str, object]:
-        """What the run has evaluated already. ``MempoError`` for a file that is damaged."""
-        if not self.path.exists():
-            return {}
-        try:
-            found = json.loads(self.path.read_text(encoding="utf-8"))
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise MempoError(
-                f"{self.path}: not a JSON object; repair it, or remove it to have `before` "
-                "measured anew, on the weights that the run goes on from"
-            )
-        return found
+        """What the run has evaluated already."""
+        return dict(read_evaluation(self.path))
 
     def _evaluate(self, stage: str, trainer: pl.Trainer) -> None:
         source, config = rollout_source(trainer), self.config.evaluation

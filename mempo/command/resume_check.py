@@ -7,12 +7,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from mempo.config import Config
+from mempo.records.run_config import read_config
+from mempo.records.run_results import read_evaluation, read_metrics
 from mempo.runtime.checkpoint_files import complete_checkpoints, finished_epochs
 from mempo.runtime.errors import ConfigError
-from mempo.runtime.run_folder import CONFIG_FILE
+from mempo.runtime.run_files import lines_with_epochs
+from mempo.runtime.run_folder import (
+    CONFIG_FILE,
+    EVALUATION_FILE,
+    METRICS_FILE,
+    TRAJECTORIES_FILE,
+)
 
 MAY_CHANGE: Final = (
     "run_dir",
@@ -57,10 +63,13 @@ _SHOWN: Final = 3
 
 def check_resume(config: Config, tree: Mapping[str, Any]) -> None:
     """Raises ``ConfigError`` that names what differs from the run in ``config.run_dir``, or what
-    would be done with a schedule that is over. ``tree`` is the whole configuration, resolved."""
+    would be done with a schedule that is over, and ``MempoError`` for a damaged file of the run.
+    ``tree`` is the whole configuration, resolved."""
     if config.resume is None:
         return
-    before = _record(Path(config.run_dir) / CONFIG_FILE)
+    folder = Path(config.run_dir)
+    before = read_config(folder / CONFIG_FILE)
+    _check_own_files(folder)
     different = [
         f"{name} is {_shown(new)} and was {_shown(old)}"
         for name, old, new in _differences(before, tree)
@@ -97,16 +106,13 @@ def _check_schedule(config: Config, before: Mapping[str, Any]) -> None:
         )
 
 
-def _record(path: Path) -> Mapping[str, Any]:
-    """The run's own configuration; nothing where it has none."""
-    if not path.is_file():
-        return {}
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"{path}: cannot be read ({reason}): repair or remove it") from None
-    return found if isinstance(found, dict) else {}
+def _check_own_files(folder: Path) -> None:
+    """Reads what a resumed run goes on from, which it would read after minutes."""
+    if (folder / METRICS_FILE).exists():
+        read_metrics(folder / METRICS_FILE)
+    if (folder / TRAJECTORIES_FILE).exists():
+        lines_with_epochs(folder / TRAJECTORIES_FILE)
+    read_evaluation(folder / EVALUATION_FILE)
 
 
 def _differences(

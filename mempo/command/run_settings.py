@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-import yaml
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
@@ -25,7 +24,8 @@ from mempo.command.cli import CONF_DIR, compose_tree, hydra_untouched, to_config
 from mempo.config import Config
 from mempo.evaluation.named_models import model_folder, named_models, run_of
 from mempo.evaluation.settings import check_shared
-from mempo.runtime.errors import ConfigError
+from mempo.records.run_config import read_config, section
+from mempo.runtime.errors import ConfigError, MempoError
 from mempo.runtime.nested import leaves
 from mempo.runtime.program import hydra_value
 from mempo.runtime.run_folder import CONFIG_FILE, STARTED_IN_FILE
@@ -127,16 +127,16 @@ def _with_settings_of(run: Path, defaults: DictConfig) -> dict[str, Any]:
     """The defaults with a run's settings in their place."""
     file = run / CONFIG_FILE
     try:
-        tree = OmegaConf.load(file)
-        brought = {
-            name: OmegaConf.to_container(tree[name], resolve=True)
-            for name in _SECTIONS
-            if isinstance(tree, DictConfig) and name in tree
-        }
+        found = read_config(file)
+        own = {name: section(found, name, file) for name in _SECTIONS if name in found}
         started_in = _started_in(run)
-    except (OSError, yaml.YAMLError, OmegaConfBaseException) as error:
+        tree = OmegaConf.create(found)
+        brought = {name: OmegaConf.to_container(tree[name], resolve=True) for name in own}
+        base = cast(DictConfig, OmegaConf.merge(OmegaConf.create(_plain(defaults)), brought))
+    except MempoError as error:
+        raise ConfigError(str(error)) from None
+    except OmegaConfBaseException as error:
         raise ConfigError(f"{file}: the run's settings cannot be read ({error})") from None
-    base = cast(DictConfig, OmegaConf.merge(OmegaConf.create(_plain(defaults)), brought))
     for name in _NOT_BROUGHT:
         OmegaConf.update(base, name, OmegaConf.select(defaults, name))
     for name in _PATHS:
@@ -149,7 +149,9 @@ def _with_settings_of(run: Path, defaults: DictConfig) -> dict[str, Any]:
 def _started_in(run: Path) -> Path | None:
     """The folder that the run's relative paths start from, where it is not the current one."""
     file = run / STARTED_IN_FILE
-    found = OmegaConf.select(OmegaConf.load(file), "hydra.runtime.cwd") if file.exists() else None
+    found = leaves(read_config(file)).get("hydra.runtime.cwd")
+    if found is not None and not isinstance(found, str):
+        raise MempoError(f"{file}: hydra.runtime.cwd is no folder: repair or remove the file")
     return None if found is None or Path(found) == Path.cwd() else Path(found)
 
 

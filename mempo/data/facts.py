@@ -62,6 +62,8 @@ def world_chains(metadata: Mapping[str, Any]) -> list[list[Fact]]:
     except TypeError as error:
         raise ValueError(f"metadata.chains: not facts of the generated world ({error})") from None
     for fact in (fact for chain in found for fact in chain):
+        if not all(isinstance(text, str) for text in (fact.subject, fact.relation, fact.object)):
+            raise ValueError("metadata.chains: subject, relation and object of a fact are texts")
         if fact.relation not in RELATION:
             raise ValueError(f"metadata.chains: unknown relation {fact.relation!r}")
     return found

@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from mempo.config import Config
+from mempo.evaluation.evaluate import evaluation_entry, summary
 from mempo.evaluation.models import EvaluatedModel
 from mempo.evaluation.settings import OF_EACH_MODEL, SHARED, deciding_settings
-from mempo.runtime.errors import ConfigError
+from mempo.records.trajectory_lines import read_trajectories
+from mempo.runtime.errors import ConfigError, MempoError
 from mempo.runtime.nested import leaves
-from mempo.runtime.run_files import append_lines, read_lines, write_json, write_lines
+from mempo.runtime.run_files import append_lines, read_json, read_lines, write_json, write_lines
 from mempo.runtime.run_folder import (
     EVALUATION_FILE,
     EVALUATION_SETTINGS_FILE,
@@ -86,6 +88,7 @@ class EvaluationFolder:
     Raises:
         ConfigError: the folder holds another evaluation or another program's run; the message names
             what differs.
+        MempoError: a file of the folder is damaged; the message names the line.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
@@ -94,7 +97,10 @@ class EvaluationFolder:
         self._check(settings)
         self.records: dict[Key, dict[str, Any]] = {}
         if self._path.exists():
-            self.records = {trajectory_key(record): record for record in read_lines(self._path)}
+            read_trajectories(self._path)  # refuses damaged lines
+            for number, record in enumerate(read_lines(self._path), start=1):
+                _check_record(record, f"{self._path}, line {number}")
+                self.records[trajectory_key(record)] = record
             write_lines(self._path, self.records.values())  # without a half-written last line
         write_json(folder / EVALUATION_SETTINGS_FILE, settings)
 
@@ -126,10 +132,7 @@ class EvaluationFolder:
                         "folder"
                     )
             return
-        try:
-            before = json.loads(path.read_bytes())
-        except ValueError as error:
-            raise ConfigError(f"{path}: not JSON ({error}): choose another run_dir") from None
+        before = read_json(path)
         old, new = leaves(before), leaves(settings)
         changed = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
         if changed:
@@ -144,6 +147,17 @@ class EvaluationFolder:
                 + (f"\n  and {more} more" if more else "")
                 + "\nGo on with the same configuration, or choose another folder."
             )
+
+
+def _check_record(record: Mapping[str, Any], place: str) -> None:
+    """Raises ``MempoError`` for a line that lacks what the figures need."""
+    try:
+        evaluation_entry([summary(record)], 0, 0)
+        missing = next((one for one in ("model", "context", "ending") if not record[one]), None)
+    except KeyError as error:
+        missing = str(error.args[0])
+    if missing is not None:
+        raise MempoError(f"{place}: {missing} is missing; repair or remove that line")
 
 
 def trajectory_key(record: Mapping[str, Any]) -> Key:

@@ -88,6 +88,8 @@ def read_report(file: Path) -> Report:
                 f"{len(line.golds)} gold answers"
             )
         groups.setdefault((line.model, line.context, line.epoch), []).append(line)
+    if not lines:
+        raise MempoError(f"{file} is empty: no epoch of that run has ended")
     if not groups:
         raise MempoError(
             f"{file}: none of its {len(lines)} trajectories is of a task of the generated world "

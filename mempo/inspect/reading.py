@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass
-from yaml import YAMLError
 
+from mempo.records.run_config import read_config, section
+from mempo.records.run_results import read_evaluation, read_metrics
 from mempo.records.trajectory_lines import (
+    Number,
     TrajectoryLine,
     first_error,
-    read_checked_lines,
     read_trajectories,
 )
 from mempo.runtime.errors import MempoError
@@ -37,7 +33,7 @@ class Settings:
     configuration and the defaults are taken for granted."""
 
     algorithm: str = ""
-    memory_weight: float = 1.0
+    memory_weight: Number = 1.0
     context: str = "full"
     known: bool = False
 
@@ -78,15 +74,11 @@ def read_run(folder: Path, *, waiting: bool = False) -> Run:
         )
     return Run(
         folder=folder,
-        metrics=(
-            []
-            if METRICS_FILE in missing
-            else read_checked_lines(folder / METRICS_FILE, _METRICS, _finite)
-        ),
+        metrics=[] if METRICS_FILE in missing else read_metrics(folder / METRICS_FILE),
         trajectories=(
             [] if TRAJECTORIES_FILE in missing else read_trajectories(folder / TRAJECTORIES_FILE)
         ),
-        evaluation=_read_evaluation(folder / EVALUATION_FILE),
+        evaluation=read_evaluation(folder / EVALUATION_FILE),
         settings=_read_settings(folder / CONFIG_FILE),
         missing=missing,
     )
@@ -105,43 +97,18 @@ def run_version(folder: Path) -> str:
     return "-".join(parts)
 
 
-def _finite(record: dict[str, float]) -> None:
-    if "epoch" not in record:
-        raise ValueError("there is no epoch")
-    for key, value in record.items():
-        if not math.isfinite(value):
-            raise ValueError(f"{key} is {value}")
-
-
-_METRICS = TypeAdapter(dict[str, float])
-
-
-def _read_evaluation(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        found = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise MempoError(f"{path}: not JSON ({error})") from None
-    if not isinstance(found, dict):
-        raise MempoError(f"{path}: one JSON object was expected")
-    return found
-
-
 def _read_settings(path: Path) -> Settings:
     if not path.is_file():
         return Settings()
+    config = read_config(path)
+    found = {
+        "algorithm": section(config, "algorithm", path).get("name"),
+        "memory_weight": section(config, "memory", path).get("weight"),
+        "context": section(config, "rollout", path).get("context"),
+    }
     try:
-        config = OmegaConf.load(path)
-        found: Mapping[str, Any] = {
-            "algorithm": OmegaConf.select(config, "algorithm.name"),
-            "memory_weight": OmegaConf.select(config, "memory.weight"),
-            "context": OmegaConf.select(config, "rollout.context"),
-        }
         return Settings(
             **{key: value for key, value in found.items() if value is not None}, known=True
         )
     except ValidationError as error:
         raise MempoError(f"{path}: {first_error(error)}") from None
-    except (YAMLError, OmegaConfBaseException) as error:
-        raise MempoError(f"{path}: {str(error).splitlines()[0]}") from None

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from omegaconf import OmegaConf
-
+from mempo.records.run_config import read_config
+from mempo.records.run_results import read_evaluation, read_metrics
 from mempo.records.smoothing import running_mean_by_epoch
 from mempo.runtime.errors import MempoError
 from mempo.runtime.nested import leaves
-from mempo.runtime.run_files import read_lines
 from mempo.runtime.run_folder import CONFIG_FILE, EVALUATION_FILE, METRICS_FILE
 
 IGNORED: Final = (
@@ -76,7 +76,8 @@ class Group:
         """The round numbers of the metrics ``<prefix>/round_<k>`` that any of the runs logged."""
         start = f"{prefix}/round_"
         keys = {key for run in self.runs for one in run.records for key in one}
-        return sorted(int(key.removeprefix(start)) for key in keys if key.startswith(start))
+        rounds = [key.removeprefix(start) for key in keys if key.startswith(start)]
+        return sorted(int(one) for one in rounds if re.fullmatch("[0-9]{1,9}", one))
 
 
 @dataclass(frozen=True)
@@ -94,15 +95,14 @@ def read_plot_run(folder: Path) -> PlotRun:
     path = folder / METRICS_FILE
     if not path.is_file():
         raise MempoError(f"{path}: no such file; name a folder that train.py wrote")
-    records = read_lines(path)
+    records = read_metrics(path)
     if not records:
         raise MempoError(f"{path} is empty: no epoch of that run has ended")
-    evaluation = folder / EVALUATION_FILE
     return PlotRun(
         folder,
         records,
-        json.loads(evaluation.read_bytes()) if evaluation.is_file() else {},
-        _settings(folder / CONFIG_FILE),
+        read_evaluation(folder / EVALUATION_FILE),
+        leaves(read_config(folder / CONFIG_FILE)),
     )
 
 
@@ -144,11 +144,3 @@ def _experiment(run: PlotRun) -> dict[str, Any]:
     return {
         name: value for name, value in run.settings.items() if name.split(".")[0] not in IGNORED
     }
-
-
-def _settings(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    # Not resolved: the run's folder is an interpolation that only Hydra knows.
-    config = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
-    return leaves(config) if isinstance(config, dict) else {}

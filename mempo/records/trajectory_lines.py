@@ -9,13 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from mempo.runtime.errors import MempoError
 from mempo.runtime.run_files import read_lines
+
+MOST: Final = 3.4028235e38
+"""The largest number that a run can compute (float32): a larger one is a fault of the file, and
+would make sums infinite."""
+
+LATEST: Final = 2**31
+"""No run has as many epochs."""
+
+Number = Annotated[float, Field(strict=True, ge=-MOST, le=MOST)]
+Count = Annotated[int, Field(strict=True, ge=0, lt=2**53)]
+Epoch = Annotated[int, Field(strict=True, ge=0, lt=LATEST)]
 
 _CHECKED = ConfigDict(extra="ignore", allow_inf_nan=False)
 _Record = TypeVar("_Record")
@@ -25,19 +36,19 @@ _Record = TypeVar("_Record")
 class RoundLine:
     """A round of ``trajectories.jsonl``; ``None`` is what was never computed."""
 
-    number: int
+    number: Count
     text: str
     mem: str | None = None
     action: str | None = None
     argument: str | None = None
     observation: str | None = None
     tool_failed: bool = False
-    broken_rules: list[int] = field(default_factory=list)
-    memory_tokens: int = 0
-    p_full: float | None = None
-    p_mem: float | None = None
-    memory_reward: float | None = None
-    memory_advantage: float | None = None
+    broken_rules: list[Count] = field(default_factory=list)
+    memory_tokens: Count = 0
+    p_full: Number | None = None
+    p_mem: Number | None = None
+    memory_reward: Number | None = None
+    memory_advantage: Number | None = None
 
 
 @dataclass(frozen=True, slots=True, config=_CHECKED)
@@ -45,9 +56,9 @@ class TrajectoryLine:
     """A line of ``trajectories.jsonl`` (``trajectory_record``). ``model`` and
     ``context`` are empty where ``train.py`` wrote it."""
 
-    epoch: int
+    epoch: Epoch
     task: str
-    sample: int
+    sample: Count
     rounds: list[RoundLine]
     model: str = ""
     context: str = ""
@@ -58,15 +69,15 @@ class TrajectoryLine:
     ending: str | None = None
     answer: str | None = None
     format_valid: bool | None = None
-    metrics: dict[str, float] = field(default_factory=dict)
-    reward: float | None = None
-    outcome_advantage: float | None = None
-    total_tokens: int = 0
-    peak_tokens: int = 0
-    policy_tokens: int = 0
-    tool_calls: int = 0
-    tool_failures: int = 0
-    tool_errors: int = 0
+    metrics: dict[str, Number] = field(default_factory=dict)
+    reward: Number | None = None
+    outcome_advantage: Number | None = None
+    total_tokens: Count = 0
+    peak_tokens: Count = 0
+    policy_tokens: Count = 0
+    tool_calls: Count = 0
+    tool_failures: Count = 0
+    tool_errors: Count = 0
 
     @property
     def memory_reward(self) -> float | None:

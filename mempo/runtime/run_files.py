@@ -1,10 +1,14 @@
-"""JSON-lines files that a run appends to."""
+"""Files that a run writes and reads back. A disk or a hand may have damaged one:
+what cannot be read is told with file and line, and stays as it is."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
+import sys
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +29,62 @@ def append_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """All records. A last line that was cut off while it was written is left out; any other broken
-    line raises ``MempoError`` with file and line number."""
+    """All records. A last line that was cut off while it was written is told and left out; any
+    other broken line raises ``MempoError`` with file and line number."""
     records: list[dict[str, Any]] = []
-    lines = path.read_bytes().splitlines(keepends=True)
+    lines = _read(path).splitlines(keepends=True)
     for number, line in enumerate(lines, start=1):
         try:
-            records.append(json.loads(line))
+            records.append(_object(line))
         except ValueError as error:
             if number == len(lines) and not line.endswith(b"\n"):
+                _tell(f"{path}, line {number}: cut off while it was written, and left out")
                 break
             raise MempoError(
-                f"{path}, line {number}: not JSON ({error}); repair or remove that line"
+                f"{path}, line {number}: {error}; repair or remove that line"
             ) from None
     return records
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a file. Raises ``MempoError`` with the file's name."""
+    data = _read(path)
+    try:
+        return _object(data)
+    except ValueError as error:
+        raise MempoError(f"{path}: {error}; repair or remove it") from None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise MempoError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    """One JSON object without NaN and infinity, which no run writes. Raises ``ValueError``."""
+    try:
+        found = json.loads(data)
+        _check_finite(found, "")
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"not JSON ({error})" if data.strip() else "it is empty") from None
+    if not isinstance(found, dict):
+        raise ValueError("a JSON object was expected")
+    return found
+
+
+def _check_finite(value: Any, name: str) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{name.lstrip('.') or 'the value'}: {value} is not finite")
+    inner = value.items() if isinstance(value, dict) else ()
+    for key, one in enumerate(value) if isinstance(value, list) else inner:
+        _check_finite(one, f"{name}.{key}")
+
+
+@cache  # once for each file: the inspector reads a running run over and over
+def _tell(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
 
 
 def drop_from_epoch(path: Path, epoch: int) -> None:
@@ -48,7 +94,18 @@ def drop_from_epoch(path: Path, epoch: int) -> None:
     """
     if not path.exists():
         return
-    write_lines(path, [record for record in read_lines(path) if record["epoch"] < epoch])
+    write_lines(path, [one for one in lines_with_epochs(path) if one["epoch"] < epoch])
+
+
+def lines_with_epochs(path: Path) -> list[dict[str, Any]]:
+    """``read_lines``, each with the whole number of its epoch. Raises ``MempoError``."""
+    records = read_lines(path)
+    for number, record in enumerate(records, start=1):
+        if type(record.get("epoch")) is not int:
+            raise MempoError(
+                f"{path}, line {number}: epoch is no whole number; repair or remove that line"
+            )
+    return records
 
 
 def write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,10 @@ def _run_id(file: Path, resumed: bool) -> str:
     from wandb.sdk.lib.runid import generate_id
 
     if resumed and file.exists():
-        return file.read_text(encoding="utf-8").strip()
+        kept = file.read_bytes().decode("utf-8", "replace").strip()
+        if re.fullmatch(r"[\w-]+", kept, re.ASCII):
+            return kept
+        print(f"{file}: it holds no run's id: wandb begins a new run", flush=True)
     new = str(generate_id())
     if is_first_process():
         file.write_text(new + "\n", encoding="utf-8")
