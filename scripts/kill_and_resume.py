@@ -38,10 +38,14 @@ import torch
 
 ROOT = Path(__file__).resolve().parent.parent
 MEASURED = ("seconds/", "peak_gib/")
-SETTINGS = ("experiment=debug", "logger=none", "callbacks.progress_bars=false")
+EPOCHS = 2
+SETTINGS = (
+    *("experiment=debug", "logger=none", "callbacks.progress_bars=false"),
+    f"trainer.max_epochs={EPOCHS}",
+)
 LOOK_EVERY_SECONDS = 0.001
 ENDS_WITHIN_SECONDS = 120  # after SIGTERM
-WATCHED = ("evaluation.json", "checkpoints/last.ckpt", "model.tmp", "model/config.json")
+WATCHED = ("evaluation.json", "checkpoints/last.ckpt")
 GONE_ON_FROM = ("state_dict", "optimizer_states", "lr_schedulers", "epoch", "global_step")
 
 
@@ -66,6 +70,9 @@ class Seen:
 
     def has_checkpoint(self, epoch: int) -> bool:
         return (self.run / "checkpoints" / f"epoch-{epoch:05d}.ckpt").exists()
+
+    def has_model(self) -> bool:
+        return (self.run / "model" / "config.json").exists()
 
     def has_changed(self, path: str) -> bool:
         """Whether one of what is watched is there and is not what it was."""
@@ -108,13 +115,9 @@ STAGES = {
     "checkpoint": Stage(
         lambda seen: seen.ended_epoch() > 0, lambda seen: seen.has_checkpoint(seen.ended_epoch())
     ),
-    "saving": Stage(
-        lambda seen: seen.has_changed("model.tmp"),
-        lambda seen: seen.has_changed("model/config.json"),
-    ),
+    "saving": Stage(lambda seen: seen.collects() and seen.has_checkpoint(EPOCHS), Seen.has_model),
     "after": Stage(
-        lambda seen: seen.collects() and (seen.run / "model/config.json").exists(),
-        lambda seen: seen.evaluated("after"),
+        lambda seen: seen.collects() and seen.has_model(), lambda seen: seen.evaluated("after")
     ),
     "end": Stage(
         lambda seen: seen.collects() and seen.evaluated("after"),
@@ -131,7 +134,7 @@ def main() -> int:
     faults: list[str] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        settings = [*SETTINGS, f"trainer.max_epochs={options.epochs}", *options.settings]
+        settings = [*SETTINGS, *options.settings]
         seconds = watch_whole(Seen(folder, "straight"), settings)
         print("seconds:", {stage: round(taken, 2) for stage, taken in seconds.items()}, flush=True)
         for stage in options.stages or [one for one in STAGES if one != "any"]:
@@ -155,7 +158,6 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kills", type=int, default=20, help="how often in each stage")
     parser.add_argument("--chain", type=int, default=4, help="kills of a run before it may end")
-    parser.add_argument("--epochs", type=int, default=2, help="of every run")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     parser.add_argument("--stages", nargs="*", choices=STAGES, help="all but any")
     parser.add_argument("--settings", nargs="*", default=[], metavar="SETTING=VALUE")
