@@ -162,6 +162,10 @@ BREAKS = (
           "+= weight * round_.memory_advantage", "+= round_.memory_advantage", "test_advantages"),
     Break("length penalty per 100 tokens", "learning/advantages.py",
           "* round_.memory_tokens / 100", "* round_.memory_tokens / 10", "test_advantages"),
+    Break("later memories are discounted", "learning/advantages.py",
+          "values[index] += memory.gamma * values[index + 1]",
+          "values[index] += memory.gamma * sum(values[index + 1 :])",
+          "test_advantages test_gradient_truth"),
     Break("skip negative outcomes", "learning/advantages.py", "and advantage < 0:",
           "and advantage <= 0:", "test_advantages"),
     # Section 8: the loss.

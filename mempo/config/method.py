@@ -66,6 +66,7 @@ class MemoryConfig:
     normalize_std: bool = True
     only_if_outcome_nonnegative: bool = False
     length_penalty: float = Field(default=0.0, ge=0.0)
+    gamma: float = Field(default=0.0, ge=0.0, le=1.0)
 
 
 @dataclass(frozen=True, config=STRICT)

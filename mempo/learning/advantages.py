@@ -2,7 +2,8 @@
 
 The statistics of the outcome are taken per trajectory and those of the memory per scored round,
 before anything is spread over tokens or sequences. The two are normalized apart and only then
-added: ``A = A_outcome + memory.weight · A_memory``.
+added: ``A = A_outcome + memory.weight · A_memory``. With ``memory.gamma`` a memory is credited with
+the discounted rewards of the later memories of its trajectory too (docs/switches.md).
 """
 
 from __future__ import annotations
@@ -106,10 +107,22 @@ def _memory_advantages(
             keys.append((id(trajectory), index))
             pool = round_.number if memory.pool == "round" else None
             groups.append((_group(trajectory), pool))
-            penalty = memory.length_penalty * round_.memory_tokens / 100
-            rewards.append(_memory_reward(trajectory, round_) - penalty)
+        rewards += _credits(trajectory, memory)
     advantages = _zscore(rewards, groups, memory.std_floor, memory.normalize_std)
     return dict(zip(keys, advantages, strict=True))
+
+
+def _credits(trajectory: Trajectory, memory: MemoryConfig) -> list[float]:
+    """What the memory of each scored round is credited with, before normalization: its reward less
+    the length penalty, plus ``memory.gamma`` times the credit of the scored round after it. Rounds
+    without a memory are no step: they neither count nor discount."""
+    values: list[float] = []
+    for round_ in trajectory.scored_rounds():
+        penalty = memory.length_penalty * round_.memory_tokens / 100
+        values.append(_memory_reward(trajectory, round_) - penalty)
+    for index in reversed(range(len(values) - 1)):
+        values[index] += memory.gamma * values[index + 1]
+    return values
 
 
 def _write_token_advantages(trajectory: Trajectory, advantage: float, weight: float) -> None:

@@ -290,6 +290,80 @@ def test_length_penalty_acts_before_normalization_and_leaves_the_reward() -> Non
     assert [t.rounds[1].memory_reward for t in group] == [0.5, 0.5]
 
 
+def memory_advantages(group: list[Trajectory]) -> list[float | None]:
+    return [r.memory_advantage for t in group for r in t.rounds if r.is_scored]
+
+
+def credited(*rows: list[float | None], reward: float = 0.0, **settings: Any) -> list[float | None]:
+    """The memory advantages of a group with these memory rewards, not divided by a deviation."""
+    group = [trajectory(reward, row, sample=i) for i, row in enumerate(rows)]
+    before = [[r.memory_reward for r in t.rounds] for t in group]
+    assign_advantages(group, OUTCOME, MemoryConfig(normalize_std=False, **settings))
+    assert [[r.memory_reward for r in t.rounds] for t in group] == before
+    return memory_advantages(group)
+
+
+def test_gamma_adds_the_discounted_rewards_of_later_memories() -> None:
+    # 0.4 is the last: itself. 0.2 + 0.5 · 0.4 = 0.4. 0.1 + 0.5 · 0.2 + 0.25 · 0.4 = 0.3.
+    # The other trajectory's -0.5 stays alone. Mean (0.3 + 0.4 + 0.4 - 0.5) / 4 = 0.15.
+    assert credited([0.1, 0.2, 0.4], [-0.5], gamma=0.5) == pytest.approx(
+        [0.15, 0.25, 0.25, -0.65], abs=1e-12
+    )
+    # gamma 1: sums 0.7, 0.6, 0.4; mean (1.7 - 0.5) / 4 = 0.3
+    assert credited([0.1, 0.2, 0.4], [-0.5], gamma=1.0) == pytest.approx(
+        [0.4, 0.3, 0.1, -0.8], abs=1e-12
+    )
+
+
+def test_gamma_passes_over_rounds_without_a_memory() -> None:
+    # Rounds 2 and 5 hold memories: 0.2 + 0.5 · 0.4 = 0.4 and 0.4, whatever lies between them.
+    apart = credited([0.2, None, None, 0.4], [0.0], gamma=0.5)
+    assert apart == credited([0.2, 0.4], [0.0], gamma=0.5)
+    assert apart == pytest.approx([0.4 / 3, 0.4 / 3, -0.8 / 3], abs=1e-12)
+
+
+def test_gamma_with_pools_by_round() -> None:
+    # First: 0.1 + 0.5 · 0.5 = 0.35, 0.5. Second: 0.3 + 0.5 · 0.9 = 0.75, 0.9.
+    # Round 2: mean 0.55. Round 3: mean 0.7.
+    assert credited([0.1, 0.5], [0.3, 0.9], gamma=0.5, pool="round") == pytest.approx(
+        [-0.2, -0.2, 0.2, 0.2], abs=1e-12
+    )
+    # In one pool: mean of 0.35, 0.5, 0.75, 0.9 is 0.625.
+    assert credited([0.1, 0.5], [0.3, 0.9], gamma=0.5) == pytest.approx(
+        [-0.275, -0.125, 0.125, 0.275], abs=1e-12
+    )
+    # A pool by round holds the memory's own round: the first has no fellow in round 4.
+    assert credited([0.1, None, 0.5], [0.3, 0.9], gamma=0.5, pool="round") == pytest.approx(
+        [-0.2, 0.0, 0.2, 0.0], abs=1e-12
+    )
+
+
+def test_gamma_counts_the_length_penalty_of_later_memories() -> None:
+    # 2 tokens at 10 per 100: 0.2 off each. 0.3, and 0.2 + 0.5 · 0.3 = 0.35. Mean of 3 with
+    # 0 - 0.2 = -0.2: 0.15.
+    assert credited([0.4, 0.5], [0.0], gamma=0.5, length_penalty=10.0) == pytest.approx(
+        [0.2, 0.15, -0.35], abs=1e-12
+    )
+
+
+def test_gamma_with_skipped_outcomes() -> None:
+    """What is skipped keeps its place in the statistics."""
+    group = [trajectory(1.0, [0.2, 0.4]), trajectory(0.0, [0.0, 0.4], sample=1)]
+    settings = MemoryConfig(gamma=0.5, normalize_std=False, only_if_outcome_nonnegative=True)
+    assign_advantages(group, OUTCOME, settings)
+    # 0.4, 0.4 and 0.2, 0.4: mean 0.35
+    assert memory_advantages(group) == pytest.approx([0.05, 0.05, 0.0, 0.0], abs=1e-12)
+
+
+def test_without_gamma_nothing_changes_by_a_bit() -> None:
+    """Against section 7 as it was: each reward by itself."""
+    rows: list[list[float | None]] = [[0.1, 0.7, -0.3], [1 / 3, None, 1e-9], [-0.2]]
+    group = [trajectory(0.0, row, sample=i) for i, row in enumerate(rows)]
+    assign_advantages(group, OUTCOME, MEMORY)
+    alone = zscore([0.1, 0.7, -0.3, 1 / 3, 1e-9, -0.2], std_floor=1e-3)
+    assert memory_advantages(group) == alone
+
+
 def test_only_if_outcome_nonnegative_skips_losing_trajectories() -> None:
     group = [trajectory(1.0, [0.0]), trajectory(0.0, [0.4], sample=1)]
     assign_advantages(group, OUTCOME, MemoryConfig(only_if_outcome_nonnegative=True))

@@ -42,6 +42,8 @@ VARIANTS: dict[str, list[str]] = {
     "outcome floor": ["outcome.std_floor=0.7", "memory.std_floor=0.2"],
     "skip bad outcomes": ["memory.only_if_outcome_nonnegative=true", "memory.weight=0.6"],
     "length penalty": ["memory.length_penalty=3.0"],
+    "discounted": ["memory.gamma=0.6"],
+    "discounted, by round": ["memory.gamma=0.9", "memory.pool=round", "memory.length_penalty=3.0"],
     "narrow clip": ["loss.clip_low=0.02", "loss.clip_high=0.03", "loss.dual_clip=1.01"],
     "k1": ["loss.kl_coefficient=0.3", "loss.kl_estimator=k1"],
     "k2": ["loss.kl_coefficient=0.3", "loss.kl_estimator=k2"],
@@ -164,9 +166,14 @@ def expected_gradient(
             for index, entry in enumerate(member.rounds):
                 if entry.number == 1 or entry.memory_span is None:
                     continue
-                first, last = entry.memory_span
-                value = float(entry.memory_reward or 0.0)
-                value -= memory.length_penalty * (last - first) / 100
+                value, later = 0.0, 0
+                for other in member.rounds[index:]:
+                    if other.memory_span is not None:
+                        first, last = other.memory_span
+                        own = float(other.memory_reward or 0.0)
+                        own -= memory.length_penalty * (last - first) / 100
+                        value += memory.gamma**later * own
+                        later += 1
                 key = entry.number if memory.pool == "round" else 0
                 pools.setdefault(key, []).append((which, index, value))
         memory_part: dict[tuple[int, int], float] = {}
