@@ -51,7 +51,8 @@ def run_callbacks(config: Config) -> list[Callback]:
     if settings.health.enabled:
         callbacks.append(HealthCallback(settings.health, config.run_dir))
     if settings.memory_distributions:
-        callbacks.append(MemoryDistributionsCallback(every))
+        in_nats = config.scoring.reward == "log_probability"
+        callbacks.append(MemoryDistributionsCallback(every, in_nats))
     if settings.sampled_trajectories:
         count = settings.sampled_trajectories
         callbacks.append(SampledTrajectoriesCallback(count, config.seed, every))

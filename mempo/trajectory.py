@@ -123,6 +123,8 @@ class Round:
     them and carries mask 0). ``memory_span`` is the token range from ``<mem>`` through ``</mem>``,
     ``None`` without a complete memory. ``result_tokens`` counts the tokens with which the next
     round's context ends: the observation as it was first shown, with its chat-template glue.
+    ``p_full`` and ``kept_full`` stay ``None`` with ``scoring.baseline=previous``, ``p_previous``
+    with ``history``.
     """
 
     number: int
@@ -143,6 +145,7 @@ class Round:
     tool_failed: bool = False
     p_full: float | None = None
     p_mem: float | None = None
+    p_previous: float | None = None
     kept_full: float | None = None
     kept_mem: float | None = None
     memory_reward: float | None = None

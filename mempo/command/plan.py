@@ -93,11 +93,18 @@ def make_plan(config: Config, world_size: int, devices_assumed: bool = False) ->
         trajectories=trajectories,
         response_tokens=trajectories * rollout.max_response_tokens,
         scored_rounds=scored_rounds,
-        scoring_rows=2 * scored_rounds,
+        scoring_rows=_scoring_rows(config, trajectories, scored_rounds),
         memory=memory,
         fits=_fits(config, memory),
         advice=_advice(config, memory, world_size),
     )
+
+
+def _scoring_rows(config: Config, trajectories: int, scored_rounds: int) -> int:
+    """Two a round, or its memory's only and one a trajectory for the question alone."""
+    if config.scoring.baseline == "history":
+        return 2 * scored_rounds
+    return scored_rounds + min(scored_rounds, trajectories)
 
 
 def _fits(config: Config, memory: MemoryPerDevice) -> bool:
@@ -191,7 +198,7 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
             ("trajectories", f"{plan.trajectories:,}"),
             ("response tokens", f"{plan.response_tokens:,}"),
             ("scored rounds", f"{plan.scored_rounds:,}"),
-            ("rows scored (two per round)", f"{plan.scoring_rows:,}"),
+            ("rows scored", f"{plan.scoring_rows:,}"),
         ],
     )
     _print_rows(console, "Memory per device", _memory_rows(plan.memory))

@@ -26,8 +26,12 @@ class RewardConfig:
 
 @dataclass(frozen=True, config=STRICT)
 class ScoringConfig:
-    """P_full and P_mem (specification section 6). ``threshold`` is a probability. ``history`` is
-    what P_full stands after in memory-context rollouts."""
+    """The memory reward (specification section 6). ``reward`` is the scale on which a memory's
+    context is compared with its ``baseline``. ``threshold`` is a probability. ``history`` is what
+    P_full stands after in memory-context rollouts."""
+
+    reward: Literal["probability", "log_probability"] = "probability"
+    baseline: Literal["history", "previous"] = "history"
 
     threshold: float | None = Field(default=None, gt=0.0, lt=1.0)
     empty: Literal["one", "unfiltered"] = "unfiltered"
@@ -44,6 +48,15 @@ class ScoringConfig:
     def _check(self) -> ScoringConfig:
         if self.answer_template.count("{gold}") != 1:
             raise ValueError("scoring.answer_template must contain {gold} exactly once")
+        for name, value, usual in (
+            ("mask", "full", "separate"),
+            ("history", "trajectory", "visible"),
+        ):
+            if self.baseline == "previous" and getattr(self, name) == value:
+                raise ValueError(
+                    f"scoring.{name}={value} is about P_full, which scoring.baseline=previous does "
+                    f"not compute: set scoring.{name}={usual}, or scoring.baseline=history"
+                )
         return self
 
 

@@ -39,7 +39,7 @@ PANELS: Final = (
             ("format valid", "reward/format_valid"),
         ),
     ),
-    Panel("Memory reward, mean", (("P mem − P full", "memory/reward_mean"),), zero=True),
+    Panel("Memory reward, mean", (("memory reward", "memory/reward_mean"),), zero=True),
     Panel(
         "Probability of the gold answer",
         (("P full", "memory/p_full_mean"), ("P mem", "memory/p_mem_mean")),

@@ -1,8 +1,8 @@
-"""The two contexts after which a gold answer is scored (specification section 6).
+"""The contexts after which a gold answer is scored (specification section 6).
 
 The full context of a scored round is its snapshot; the memory context is the prompt followed by the
-round's text up to and including ``</mem>``. Both begin with tokens that a sequence holds, so that
-they are given as a prefix of it and the tokens that follow.
+round's text up to and including ``</mem>``; the question alone is the prompt. All begin with tokens
+that a sequence holds, so that they are given as a prefix of it and the tokens that follow.
 """
 
 from __future__ import annotations
@@ -63,23 +63,32 @@ def full_context(trajectory: Trajectory, scored: Round, history: History | None)
     sequence, length = trajectory.sequences[scored.sequence], scored.snapshot_length
     if history is not None:
         sequence, length = history.sequence, history.lengths[scored.number]
+    return _start_of(sequence, length)
+
+
+def question_context(trajectory: Trajectory) -> Context:
+    """The question alone, before anything was written or seen."""
+    return _start_of(trajectory.sequences[0], trajectory.prompt_length)
+
+
+def _start_of(sequence: TokenSequence, length: int) -> Context:
     return Context(sequence, length - 1, tuple(sequence.ids[length - 1 : length]))
 
 
 def memory_context(
-    tokenizer: Any, trajectory: Trajectory, scored: Round, history: History | None
+    tokenizer: Any, trajectory: Trajectory, scored: Round, behind: TokenSequence | None
 ) -> Context:
     """The prompt and the round's tokens up to ``</mem>``.
 
     Every sequence of a trajectory begins with the prompt. In memory-context rollouts the sequence
     of the next round goes on with this round, so that it holds the context, except for a last token
-    that runs past ``</mem>`` and stands there whole. With ``history`` the context hangs from that
-    sequence, which the full context needs as well.
+    that runs past ``</mem>`` and stands there whole. With ``behind``, a sequence that other
+    contexts need as well, the context hangs from the prompt in that one.
     """
     prompt = trajectory.prompt_length
     memory, unchanged = memory_ids(tokenizer, trajectory, scored)
-    if history is not None:
-        return Context(history.sequence, prompt, memory)
+    if behind is not None:
+        return Context(behind, prompt, memory)
     if scored.sequence + 1 < len(trajectory.sequences):
         following = trajectory.sequences[scored.sequence + 1]
         shared = min(unchanged, len(memory) - 1)

@@ -6,6 +6,9 @@ the one after whose text P_full is highest is taken (of equal ones the first). T
 joined, are the text whose P_full and P_mem count, so that both contexts are asked for one text. So
 the texts tried for n objectives of k aliases are n·(k − 1) + 1, and not kⁿ; for a single objective
 the likeliest alias is found, for several the likeliest of each.
+
+With ``scoring.baseline=previous``, which has no P_full, P after the question alone takes its place:
+one text for the whole trajectory, since each memory is compared with the next.
 """
 
 from __future__ import annotations
@@ -25,9 +28,9 @@ def gold_texts(task: Task, choice: str) -> list[str]:
     return list(dict.fromkeys([task.gold, *(t for row in _texts(task) for t in row.values())]))
 
 
-def best_gold(task: Task, p_full: Mapping[str, float]) -> str:
-    """The chosen aliases joined. ``p_full`` has an entry for each of ``gold_texts``."""
-    chosen = [max(texts, key=lambda alias: p_full[texts[alias]]) for texts in _texts(task)]
+def best_gold(task: Task, values: Mapping[str, float]) -> str:
+    """The chosen aliases joined. ``values`` has P (or log P) for each of ``gold_texts``."""
+    chosen = [max(texts, key=lambda alias: values[texts[alias]]) for texts in _texts(task)]
     return "; ".join(chosen)
 
 

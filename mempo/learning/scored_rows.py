@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mempo.config import ScoringConfig
 from mempo.learning.batches import group_by_tokens
 from mempo.learning.contexts import Context
 from mempo.learning.logprobs import WantedTokens, token_logprobs
@@ -28,9 +29,26 @@ class ScoredText:
     mask: tuple[int, ...]
 
 
+def encode_answer(tokenizer: Any, config: ScoringConfig, gold: str) -> ScoredText:
+    """The scored text for one gold answer, tokenized once.
+
+    The mask is 1 on exactly the tokens whose characters overlap the gold text.
+    """
+    # The two placeholders are replaced literally, so that a gold answer with braces is safe.
+    head, tail = (
+        part.replace("{filler}", config.filler) for part in config.answer_template.split("{gold}")
+    )
+    encoding = tokenizer(head + gold + tail, add_special_tokens=False, return_offsets_mapping=True)
+    start, end = len(head), len(head) + len(gold)
+    mask = tuple(int(first < end and last > start) for first, last in encoding["offset_mapping"])
+    if not any(mask):
+        raise ValueError(f"the gold answer {gold!r} has no token of its own: it cannot be scored")
+    return ScoredText(tuple(encoding["input_ids"]), mask)
+
+
 @dataclass(frozen=True)
 class ScoredRow:
-    """A context of a round followed by a scored text."""
+    """A context of a round, its memory's or the baseline's, followed by a scored text."""
 
     round: Round
     context: Context

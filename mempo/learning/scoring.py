@@ -3,92 +3,43 @@
 For each scored round k the gold answer is scored under the policy in two contexts: after the
 snapshot before the round (P_full; in memory-context rollouts ``scoring.history`` says whether that
 is what the round saw or all that was seen) and after the prompt followed by the round's text up to
-``</mem>`` (P_mem).
+``</mem>`` (P_mem). With ``scoring.baseline=previous`` the memory context of the scored round before
+takes the history's place, or, for the first, the question alone: no history is scored then.
+``scoring.reward=log_probability`` takes the difference of log P (docs/switches.md).
 """
 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from mempo.config import ScoringConfig
-from mempo.learning.contexts import History, full_context, memory_context, whole_history
+from mempo.learning.contexts import (
+    Context,
+    History,
+    full_context,
+    memory_context,
+    question_context,
+    whole_history,
+)
 from mempo.learning.gold_choice import ALIAS_LIMIT, best_gold, gold_texts, is_cut
+from mempo.learning.memory_rewards import Scored, baseline_value, write_reward
+from mempo.learning.memory_rewards import answer_probability as answer_probability
 from mempo.learning.old_logprobs import trained_sequences, write_old_logprobs
 from mempo.learning.scored_rows import (
     RowKey,
     ScoredRow,
     ScoredText,
+    encode_answer,
     score_padded,
     score_trees,
 )
 from mempo.learning.shared_prefix import unsupported_reason
-from mempo.trajectory import Round, Trajectory
+from mempo.trajectory import Trajectory
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class _Scored:
-    """Log-probabilities of a row's scored text, [len(text)]."""
-
-    text: ScoredText
-    logp: Tensor
-
-
-def answer_probability(logp: Tensor, mask: Tensor, threshold: float | None, empty: str) -> Tensor:
-    """The geometric-mean probability of the kept answer tokens.
-
-    P = exp(Σ kept ℓ / (number kept + 1e-8)), paper equation 5 and specification section 6.
-
-    Args:
-        logp: log-probabilities ℓ, [..., T].
-        mask: 1 on answer tokens, [..., T].
-        threshold: a log-probability; tokens with ℓ > threshold are kept. ``None`` keeps all.
-        empty: when the filter keeps nothing, ``"one"`` gives exp(0) = 1 (the released code),
-            ``"unfiltered"`` falls back to all masked tokens.
-
-    Returns:
-        P, [...].
-    """
-    if empty not in ("one", "unfiltered"):
-        raise ValueError(f"empty={empty!r}: use 'one' or 'unfiltered'")
-    answer = mask.bool()
-    return _mean_probability(logp, answer, _kept(logp, answer, threshold), empty)
-
-
-def _kept(logp: Tensor, answer: Tensor, threshold: float | None) -> Tensor:
-    return answer if threshold is None else answer & (logp > threshold)
-
-
-def _mean_probability(logp: Tensor, answer: Tensor, kept: Tensor, empty: str) -> Tensor:
-    if empty == "unfiltered":
-        kept = torch.where(kept.any(-1, keepdim=True), kept, answer)
-    total = torch.where(kept, logp, torch.zeros_like(logp)).sum(-1)
-    return torch.exp(total / (kept.sum(-1) + 1e-8))
-
-
-def encode_answer(tokenizer: Any, config: ScoringConfig, gold: str) -> ScoredText:
-    """The scored text for one gold answer, tokenized once.
-
-    The mask is 1 on exactly the tokens whose characters overlap the gold text.
-    """
-    # The two placeholders are replaced literally, so that a gold answer with braces is safe.
-    head, tail = (
-        part.replace("{filler}", config.filler) for part in config.answer_template.split("{gold}")
-    )
-    encoding = tokenizer(head + gold + tail, add_special_tokens=False, return_offsets_mapping=True)
-    start, end = len(head), len(head) + len(gold)
-    mask = tuple(int(first < end and last > start) for first, last in encoding["offset_mapping"])
-    if not any(mask):
-        raise ValueError(f"the gold answer {gold!r} has no token of its own: it cannot be scored")
-    return ScoredText(tuple(encoding["input_ids"]), mask)
 
 
 class MemoryScorer:
@@ -122,8 +73,8 @@ class MemoryScorer:
         progress: Callable[[int], None] = lambda done: None,
         old_temperature: float | None = None,
     ) -> None:
-        """Writes ``p_full``, ``p_mem``, the kept shares and ``memory_reward`` into the scored
-        rounds. ``progress`` is told the number of rows done after each batch.
+        """Writes ``p_mem``, ``p_full`` or ``p_previous``, the kept shares and ``memory_reward``
+        into the scored rounds. ``progress`` is told the number of rows done after each batch.
 
         With ``old_temperature`` it also writes ``old_logprobs`` into the sequences, at that
         temperature (``old_logprobs.py``): a tree gives them without a pass of their own.
@@ -136,41 +87,61 @@ class MemoryScorer:
         if len(new) < len(rows):
             progress(len(rows) - len(new))
         for trajectory in trajectories:
+            before: Scored | None = None
             for scored in trajectory.scored_rounds():
                 gold = golds[id(scored)]
-                full, memory = (results[id(scored), kind, gold] for kind in (False, True))
-                self._write(trajectory, scored, full, memory)
+                # A round without a baseline of its own has the memory before it.
+                before = results.get((id(scored), False, gold), before)
+                memory = results[id(scored), True, gold]
+                assert before is not None
+                write_reward(trajectory, scored, before, memory, self.config)
+                before = memory
 
     def row_count(self, trajectories: Sequence[Trajectory]) -> int:
         """How many rows ``score`` will report, without building them."""
-        return sum(
-            (2 + len(self._tried(trajectory))) * len([*trajectory.scored_rounds()])
-            for trajectory in trajectories
-        )
+        count = 0
+        for trajectory in trajectories:
+            scored = len([*trajectory.scored_rounds()])
+            baselines = scored if self.config.baseline == "history" else min(scored, 1)
+            count += scored + baselines * (1 + len(self._tried(trajectory)))
+        return count
 
     def rows(
         self, trajectories: Sequence[Trajectory], golds: Mapping[int, str] | None = None
     ) -> list[ScoredRow]:
-        """Two rows for each scored round: full history and memory context. ``golds`` are their
-        texts by the round's identity, ``None``: the first aliases'."""
+        """A row for the baseline of each scored round that has one of its own, and one for each
+        memory context. ``golds`` are their texts by the round's identity, ``None``: the first
+        aliases'."""
         rows: list[ScoredRow] = []
         for trajectory in trajectories:
             history = self._history(trajectory)
+            baselines = self._baselines(trajectory, history)
+            behind = None if history is None else history.sequence
+            if self.config.baseline == "previous":
+                behind = trajectory.sequences[0]
             for scored in trajectory.scored_rounds():
                 gold = trajectory.task.gold if golds is None else golds[id(scored)]
                 text = self._encoded(gold)
-                full = full_context(trajectory, scored, history)
-                memory = memory_context(self.tokenizer, trajectory, scored, history)
-                rows.append(ScoredRow(scored, full, text, gold, False))
+                if id(scored) in baselines:
+                    rows.append(ScoredRow(scored, baselines[id(scored)], text, gold, False))
+                memory = memory_context(self.tokenizer, trajectory, scored, behind)
                 rows.append(ScoredRow(scored, memory, text, gold, True))
         return rows
+
+    def _baselines(self, trajectory: Trajectory, history: History | None) -> dict[int, Context]:
+        """What memories are compared with, by the round's identity, where that is no memory: of
+        every scored round its history, or of the first one the question alone."""
+        scored = trajectory.scored_rounds()
+        if self.config.baseline == "previous":
+            return {id(first): question_context(trajectory) for first in islice(scored, 1)}
+        return {id(one): full_context(trajectory, one, history) for one in scored}
 
     def _choose_golds(
         self,
         model: Any,
         trajectories: Sequence[Trajectory],
         progress: Callable[[int], None],
-    ) -> tuple[dict[int, str], dict[RowKey, _Scored]]:
+    ) -> tuple[dict[int, str], dict[RowKey, Scored]]:
         """The gold text of each scored round by its identity, and what had to be scored to choose
         them (``gold_choice.py``)."""
         golds = {id(one): t.task.gold for t in trajectories for one in t.scored_rounds()}
@@ -178,23 +149,27 @@ class MemoryScorer:
             return golds, {}
         self._tell_of_cut(trajectories)
         rows = [
-            ScoredRow(
-                scored, full_context(trajectory, scored, history), self._encoded(gold), gold, False
-            )
+            ScoredRow(scored, baselines[id(scored)], self._encoded(gold), gold, False)
             for trajectory in trajectories
-            for history in [self._history(trajectory)]
+            for baselines in [self._baselines(trajectory, self._history(trajectory))]
             for scored in trajectory.scored_rounds()
+            if id(scored) in baselines
             for gold in self._tried(trajectory)
         ]
         results = self._run(model, rows, progress)
         for trajectory in trajectories:
             tried = self._tried(trajectory)
+            chosen = trajectory.task.gold
             for scored in trajectory.scored_rounds() if tried else ():
-                p_full = {
-                    gold: self._p_full(trajectory, scored, results[id(scored), False, gold])
-                    for gold in tried
-                }
-                golds[id(scored)] = best_gold(trajectory.task, p_full)
+                if (id(scored), False, tried[0]) in results:  # a baseline of its own
+                    values = {
+                        gold: baseline_value(
+                            trajectory, scored, results[id(scored), False, gold], self.config
+                        )
+                        for gold in tried
+                    }
+                    chosen = best_gold(trajectory.task, values)
+                golds[id(scored)] = chosen
         return golds, results
 
     def _tried(self, trajectory: Trajectory) -> list[str]:
@@ -234,7 +209,7 @@ class MemoryScorer:
         progress: Callable[[int], None],
         trained: Sequence[Trajectory] = (),
         old_temperature: float | None = None,
-    ) -> dict[RowKey, _Scored]:
+    ) -> dict[RowKey, Scored]:
         """Scores rows, and with a temperature the policy tokens of the trajectories ``trained``."""
         if self._as_tree(model):
             sequences = [] if old_temperature is None else trained_sequences(trained)
@@ -259,7 +234,7 @@ class MemoryScorer:
                     self.config.batch_tokens,
                     self._batches_on_every_rank,
                 )
-        return {row.key: _Scored(row.text, logp) for row, logp in zip(rows, logprobs, strict=True)}
+        return {row.key: Scored(row.text, logp) for row, logp in zip(rows, logprobs, strict=True)}
 
     def _as_tree(self, model: Any) -> bool:
         if self.config.method == "padded":
@@ -269,38 +244,3 @@ class MemoryScorer:
             self._said_why_padded = True
             _LOG.warning("scoring.method=padded is used for this model: %s", reason)
         return reason is None
-
-    @property
-    def _threshold(self) -> float | None:
-        return None if self.config.threshold is None else math.log(self.config.threshold)
-
-    def _p_full(self, trajectory: Trajectory, scored: Round, full: _Scored) -> float:
-        answer = _finite_answer(trajectory, scored, "history", full)
-        return float(answer_probability(full.logp, answer, self._threshold, self.config.empty))
-
-    def _write(self, trajectory: Trajectory, scored: Round, full: _Scored, memory: _Scored) -> None:
-        config = self.config
-        # Checked before any filter: a threshold would silently leave NaN out.
-        answer = _finite_answer(trajectory, scored, "history", full)
-        _finite_answer(trajectory, scored, "memory", memory)
-        kept_full = kept_memory = _kept(full.logp, answer, self._threshold)
-        if config.mask == "separate":
-            kept_memory = _kept(memory.logp, answer, self._threshold)
-        p_full = float(_mean_probability(full.logp, answer, kept_full, config.empty))
-        p_memory = float(_mean_probability(memory.logp, answer, kept_memory, config.empty))
-        count = float(answer.sum())
-        scored.p_full, scored.p_mem = p_full, p_memory
-        scored.kept_full = float(kept_full.sum()) / count
-        scored.kept_mem = float(kept_memory.sum()) / count
-        scored.memory_reward = p_memory - p_full
-
-
-def _finite_answer(trajectory: Trajectory, scored: Round, context: str, found: _Scored) -> Tensor:
-    """The answer mask, [len(text)]. Raises ``FloatingPointError`` for NaN or infinity in it."""
-    answer = torch.tensor(found.text.mask, dtype=torch.bool)
-    if not bool(torch.isfinite(found.logp[answer]).all()):
-        raise FloatingPointError(
-            f"the memory reward of {trajectory.name}, round {scored.number} is not finite: the "
-            f"policy's logits after the {context} hold NaN or infinity"
-        )
-    return answer

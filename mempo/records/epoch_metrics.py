@@ -150,6 +150,7 @@ def _means_of_scores(one: Round) -> Iterator[tuple[str, float | None]]:
     yield "memory/reward_mean", one.memory_reward
     yield "memory/p_mem_mean", one.p_mem
     yield "memory/p_full_mean", one.p_full
+    yield "memory/p_previous_mean", one.p_previous
     yield f"memory_reward_by_round/round_{one.number}", one.memory_reward
     yield f"memory_advantage_by_round/round_{one.number}", one.memory_advantage
     for name, kept in (("mem", one.kept_mem), ("full", one.kept_full)):

@@ -33,11 +33,14 @@ def memory_reward_flat(records: Sequence[Record], settings: HealthConfig) -> str
         return None
     if max(map(abs, means)) > limit or max(deviations) > limit:
         return None
+    compared, before = "with the history", "memory/p_full_mean"
+    if "memory/p_previous_mean" in records[-1]:  # scoring.baseline=previous
+        compared, before = "with the one before it", "memory/p_previous_mean"
     return (
         f"memory rewards have been flat near zero for {settings.window} epochs (mean "
         f"{_mean(means):+.2g}, standard deviation {_mean(deviations):.2g}): P(answer) is the same "
-        "with the memory alone as with the history, so memories are not being taught; compare "
-        "memory/p_full_mean and memory/p_mem_mean"
+        f"with the memory alone as {compared}, so memories are not being taught; compare "
+        f"{before} and memory/p_mem_mean"
     )
 
 

@@ -80,7 +80,11 @@ WITH_SCORES: Final = (
     "filter/none_kept_mem",
     "filter/none_kept_full",
 )
-"""In the lines of epochs with a scored round (``scoring.enabled``)."""
+"""In the lines of epochs with a scored round (``scoring.enabled``); those of P_full only where it
+is computed (``scoring.baseline=history``)."""
+
+WITH_PREVIOUS: Final = ("memory/p_previous_mean",)
+"""With scores and ``scoring.baseline=previous``."""
 
 WITH_MEMORY_WEIGHT: Final = ("memory_advantage_by_round/round_<k>",)
 """With scores and ``memory.weight`` above 0."""
@@ -106,6 +110,7 @@ RECORD_KEYS: Final = (
     *ALWAYS,
     *WITH_MEMORIES,
     *WITH_SCORES,
+    *WITH_PREVIOUS,
     *WITH_MEMORY_WEIGHT,
     *WITH_AN_UPDATE,
     *WITH_SWITCHES,

@@ -47,6 +47,7 @@ class RoundLine:
     memory_tokens: Count = 0
     p_full: Number | None = None
     p_mem: Number | None = None
+    p_previous: Number | None = None
     memory_reward: Number | None = None
     memory_advantage: Number | None = None
 

@@ -51,6 +51,7 @@ def _round_record(one: Round) -> dict[str, Any]:
         "memory_tokens": one.memory_tokens,
         "p_full": one.p_full,
         "p_mem": one.p_mem,
+        "p_previous": one.p_previous,
         "memory_reward": one.memory_reward,
         "memory_advantage": one.memory_advantage,
     }

@@ -306,6 +306,16 @@ HTTP = [*LOCAL, "retriever=http", "retriever.url=http://127.0.0.1:8000"]
         (["scoring.threshold=1.5"], ["scoring.threshold=1.5", "less than 1"]),
         (["scoring.mask=full"], ["scoring.mask=full", "scoring.threshold", "separate"]),
         (["scoring.enabled=false"], ["scoring.enabled=false", "memory.weight=0"]),
+        (["scoring.reward=log"], ["scoring.reward='log'", "'probability' or 'log_probability'"]),
+        (
+            ["scoring.baseline=previous", "scoring.mask=full", "scoring.threshold=0.5"],
+            ["scoring.mask=full", "scoring.mask=separate", "scoring.baseline=history"],
+        ),
+        (
+            ["scoring.baseline=previous", "scoring.history=trajectory"],
+            ["scoring.history=trajectory", "scoring.history=visible", "scoring.baseline=history"],
+        ),
+        (["memory.gamma=1.5"], ["memory.gamma=1.5", "less than or equal to 1"]),
         (["scoring.answer_template=x"], ["scoring.answer_template", "{gold}"]),
         (["loss.clip_low=1.5"], ["loss.clip_low=1.5", "less than 1"]),
         (["loss.dual_clip=1"], ["loss.dual_clip=1", "greater than 1"]),

@@ -143,6 +143,8 @@ def test_tokens_and_rows_are_upper_bounds_per_epoch() -> None:
     assert plan.response_tokens == 262_144
     assert plan.scored_rounds == 64 * 7
     assert plan.scoring_rows == 2 * 64 * 7
+    previous = make_plan(compose("train", [*settings, "scoring.baseline=previous"]), 1)
+    assert previous.scoring_rows == 64 * 7 + 64
 
 
 def test_no_rows_without_scoring() -> None:

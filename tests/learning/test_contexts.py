@@ -21,7 +21,8 @@ from mempo.config import RetrieverConfig, ScoringConfig
 from mempo.engine.interface import Sampling
 from mempo.learning.contexts import memory_ids, whole_history
 from mempo.learning.gold_choice import ALIAS_LIMIT, best_gold, gold_texts
-from mempo.learning.scoring import MemoryScorer, encode_answer
+from mempo.learning.scored_rows import encode_answer
+from mempo.learning.scoring import MemoryScorer
 from mempo.trajectory import Ending, Objective, Round, Task, TokenSequence, Trajectory
 from tests.support.fakes import FakeRetriever, ScriptedEngine
 from tests.support.small_tokenizers import TOKENIZERS, make_conversation, make_tokenizer
@@ -283,6 +284,69 @@ def test_aliases_are_chosen_objective_by_objective(model: Any, method: Any, cont
         memory = [*prompt, *conversation.encode(memory_text(round_))]
         assert round_.p_mem == pytest.approx(plain(model, "merged", memory, gold), rel=1e-4)
     assert any(one != "Ann" and other != "Rome" for one, other in chosen)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("context", ["full", "memory"])
+@pytest.mark.parametrize("gold", ["first", "best"])
+@pytest.mark.parametrize("reward", ["probability", "log_probability"])
+def test_the_memory_before_takes_the_place_of_the_history(
+    model: Any, method: Any, context: Any, gold: Any, reward: Any
+) -> None:
+    """Rows by hand: the question alone, then each memory; one text for all, chosen after the
+    question alone."""
+    trajectory = drive("merged", context)
+    trajectory.task = replace(
+        TASK, objectives=(Objective("Who?", FIRST), Objective("Where?", SECOND))
+    )
+    config = ScoringConfig(method=method, gold=gold, baseline="previous", reward=reward)
+    scorer = MemoryScorer(make_tokenizer("merged"), config)
+    done: list[int] = []
+    scorer.score(model, [trajectory], done.append)
+    tried = 5 + 4 - 1 if gold == "best" else 0
+    assert sum(done) == scorer.row_count([trajectory]) == 3 + 1 + tried
+    conversation = make_conversation("merged")
+    prompt = conversation.prompt_ids("Who is Ann?")
+    text = "Ann; Rome"
+    if gold == "best":
+        first = max(FIRST, key=lambda alias: plain(model, "merged", prompt, f"{alias}; Rome"))
+        second = max(SECOND, key=lambda alias: plain(model, "merged", prompt, f"Ann; {alias}"))
+        assert first != "Ann" or second != "Rome"
+        text = f"{first}; {second}"
+    before = plain(model, "merged", prompt, text)
+    for round_ in trajectory.scored_rounds():
+        row = [*prompt, *conversation.encode(memory_text(round_))]
+        after = plain(model, "merged", row, text)
+        assert abs(math.log(after / before)) > 1e-2
+        assert round_.p_previous == pytest.approx(before, rel=1e-4)
+        assert round_.p_mem == pytest.approx(after, rel=1e-4)
+        gain = math.log(after / before) if reward == "log_probability" else after - before
+        assert round_.memory_reward == pytest.approx(gain, rel=1e-3, abs=2e-4 * after)
+        assert round_.p_full is None
+        before = after
+
+
+@pytest.mark.parametrize("context", ["full", "memory"])
+def test_without_histories_nothing_is_computed_beyond_the_prompt(model: Any, context: Any) -> None:
+    """Of the sequences only the prompt, and no more passes than with histories."""
+    trajectory = drive("merged", context)
+    tokenizer = make_tokenizer("merged")
+    sizes: list[int] = []
+
+    def forward(module: Any, args: Any, kwargs: Any) -> None:
+        sizes.append(kwargs["input_ids"].numel())
+
+    handle = model.register_forward_pre_hook(forward, with_kwargs=True)
+    MemoryScorer(tokenizer, ScoringConfig()).score(model, [trajectory])
+    with_histories = len(sizes)
+    sizes.clear()
+    MemoryScorer(tokenizer, ScoringConfig(baseline="previous")).score(model, [trajectory])
+    handle.remove()
+    text = len(encode_answer(tokenizer, ScoringConfig(), "Ann").ids)
+    own = [len(memory_ids(tokenizer, trajectory, one)[0]) for one in trajectory.scored_rounds()]
+    branches = (1 + text) + sum(memory + text for memory in own)
+    assert sum(sizes) == trajectory.prompt_length + branches
+    assert len(sizes) <= with_histories
 
 
 def test_the_likeliest_of_sixty_aliases_is_found(model: Any) -> None:

@@ -12,9 +12,12 @@ import torch
 from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from mempo.config import ScoringConfig
+from mempo.config import MemoryConfig, OutcomeConfig, ScoringConfig
+from mempo.learning.advantages import assign_advantages
 from mempo.learning.gold_choice import gold_texts
-from mempo.learning.scoring import MemoryScorer, answer_probability, encode_answer
+from mempo.learning.memory_rewards import Scored, write_reward
+from mempo.learning.scored_rows import ScoredText, encode_answer, score_padded
+from mempo.learning.scoring import MemoryScorer, answer_probability
 from mempo.trajectory import Objective, Round, SpanKind, Task, TokenSequence, Trajectory
 from tests.support.cases_path import load_cases
 from tests.support.small_tokenizers import TOKENIZERS, make_conversation, make_tokenizer
@@ -266,6 +269,140 @@ def test_mask_full_keeps_for_both_what_passes_in_the_full_context() -> None:
     assert everything.p_mem == pytest.approx(math.sqrt(0.24), rel=1e-4)
 
 
+def test_the_gain_in_log_likelihood() -> None:
+    """The same tokens as P, on the scale of log P."""
+    full, memory = [0.9, 0.1], [0.3, 0.8]
+    expected = {
+        0.5 * math.log(0.24 / 0.09): ScoringConfig(),
+        math.log(0.8 / 0.9): ScoringConfig(threshold=0.5),
+        math.log(0.3 / 0.9): ScoringConfig(threshold=0.5, mask="full"),
+    }
+    for gain, config in expected.items():
+        found = fixed_scores(replace(config, reward="log_probability"), full, memory)
+        assert found.memory_reward == pytest.approx(gain, rel=1e-4)
+        plain = fixed_scores(config, full, memory)
+        assert (found.p_full, found.p_mem) == (plain.p_full, plain.p_mem)
+        assert (found.kept_full, found.kept_mem) == (plain.kept_full, plain.kept_mem)
+    for empty, likelihood in (("one", 1.0), ("unfiltered", 0.01)):
+        config = replace(ScoringConfig(threshold=0.5), empty=empty, reward="log_probability")
+        useless = fixed_scores(config, [0.6, 0.6], [0.01, 0.01])
+        assert useless.memory_reward == pytest.approx(math.log(likelihood / 0.6), rel=1e-4)
+
+
+def test_the_gain_stays_finite_where_p_is_too_small_for_a_number() -> None:
+    tiny = 1e-60
+    found = fixed_scores(ScoringConfig(reward="log_probability"), [0.5, 0.5], [tiny, tiny])
+    assert found.p_mem == 0.0
+    assert found.memory_reward == pytest.approx(math.log(tiny) - math.log(0.5), rel=1e-4)
+    found = fixed_scores(ScoringConfig(reward="log_probability"), [tiny, tiny], [tiny, 1e-50])
+    assert (found.p_full, found.p_mem) == (0.0, 0.0)
+    assert found.memory_reward == pytest.approx(5 * math.log(10), rel=1e-4)
+
+
+@pytest.mark.parametrize("bad", [math.nan, -math.inf])
+@pytest.mark.parametrize("place", [0, 1])
+def test_an_impossible_answer_stops_the_run(bad: float, place: int) -> None:
+    """P = 0 for certain is no number on the scale of log P, and a fault on either."""
+    trajectory = make_trajectory()
+    logp = [torch.tensor([-1.0, -1.0]), torch.tensor([-1.0, -1.0])]
+    logp[place][1] = bad
+    before, memory = (Scored(ScoredText((1, 2), (0, 1)), one) for one in logp)
+    for config in (ScoringConfig(reward="log_probability"), ScoringConfig()):
+        with pytest.raises(FloatingPointError, match="round 2 is not finite"):
+            write_reward(trajectory, trajectory.rounds[1], before, memory, config)
+    assert trajectory.rounds[1].memory_reward is None
+
+
+def test_by_default_rewards_are_the_difference_of_p_by_the_bit(model: Any) -> None:
+    """The float32 numbers of section 6, through the function that the cases hold."""
+    trajectory = make_trajectory()
+    scorer = MemoryScorer(make_tokenizer("tags"), ScoringConfig(method="padded"))
+    scorer.score(model, [trajectory])
+    rows = scorer.rows([trajectory])
+    logps = score_padded(model, rows, 4096, lambda done: None, lambda own: own)
+    p = [
+        float(answer_probability(logp, torch.tensor(row.text.mask), None, "unfiltered"))
+        for row, logp in zip(rows, logps, strict=True)
+    ]
+    assert [row.is_memory for row in rows] == [False, True] * 2
+    second, third = trajectory.rounds[1:3]
+    assert [second.p_full, second.p_mem, third.p_full, third.p_mem] == p
+    assert [second.memory_reward, third.memory_reward] == [p[1] - p[0], p[3] - p[2]]
+    assert (second.p_previous, third.p_previous) == (None, None)
+
+
+# The memory before as the baseline
+
+
+def fixed_chain(config: ScoringConfig, *contexts: list[float]) -> list[Round]:
+    """Rounds 2 and 3, scored with given probabilities of the tokens of a two-token gold answer
+    after the question alone, the memory of round 2 and that of round 3."""
+    trajectory = make_trajectory(Task("t", (Objective("?", ("12",)),)))
+    ids, gold = plain_answer("12")
+    prompt = trajectory.sequences[0].ids[: trajectory.prompt_length]
+    rows = [prompt, *(plain_contexts(trajectory, number)[1] for number in (2, 3))]
+    by_length = {
+        len(row) + len(ids): dict(zip(gold, values, strict=True))
+        for row, values in zip(rows, contexts, strict=True)
+    }
+    assert len(by_length) == 3
+
+    def choose(length: int, from_end: int) -> float:
+        return by_length[length].get(len(ids) - from_end, 0.5)
+
+    chain = replace(config, method="padded", baseline="previous")
+    MemoryScorer(make_tokenizer("tags"), chain).score(Fixed(choose), [trajectory])
+    return trajectory.rounds[1:3]
+
+
+@pytest.mark.parametrize(
+    ("config", "p", "rewards"),
+    [
+        # √(0.1 · 0.1), √(0.4 · 0.9), √(0.9 · 0.1)
+        (ScoringConfig(), (0.1, 0.6, 0.3), (0.5, -0.3)),
+        (
+            ScoringConfig(reward="log_probability"),
+            (0.1, 0.6, 0.3),
+            (math.log(6.0), math.log(0.5)),
+        ),
+        # Each context by its own filter: no token, 0.9, 0.9.
+        (ScoringConfig(threshold=0.5), (0.1, 0.9, 0.9), (0.8, 0.0)),
+        (ScoringConfig(threshold=0.5, empty="one"), (1.0, 0.9, 0.9), (-0.1, 0.0)),
+        (
+            ScoringConfig(threshold=0.5, reward="log_probability"),
+            (0.1, 0.9, 0.9),
+            (math.log(9.0), 0.0),
+        ),
+    ],
+)
+def test_a_memory_is_paid_for_what_it_adds_or_loses(
+    config: ScoringConfig, p: tuple[float, ...], rewards: tuple[float, ...]
+) -> None:
+    second, third = fixed_chain(config, [0.1, 0.1], [0.4, 0.9], [0.9, 0.1])
+    assert (second.p_previous, second.p_mem) == pytest.approx(p[:2], rel=1e-4)
+    assert (third.p_previous, third.p_mem) == pytest.approx(p[1:], rel=1e-4)
+    assert third.p_previous == second.p_mem
+    found = (second.memory_reward, third.memory_reward)
+    assert found == pytest.approx(rewards, rel=1e-3, abs=1e-6)
+    for one in (second, third):
+        assert (one.p_full, one.kept_full) == (None, None)
+        assert one.kept_mem == (1.0 if config.threshold is None else 0.5)
+
+
+def test_undiscounted_gains_add_up_to_the_last_memory() -> None:
+    """``scoring.baseline=previous`` with ``memory.gamma=1``: P after the last memory minus P
+    before this one."""
+    trajectory = make_trajectory(Task("t", (Objective("?", ("12",)),)))
+    trajectory.reward = 0.0
+    for place, one in enumerate(fixed_chain(ScoringConfig(), [0.1] * 2, [0.4, 0.9], [0.9, 0.1])):
+        trajectory.rounds[1 + place].memory_reward = one.memory_reward
+    settings = MemoryConfig(gamma=1.0, normalize_std=False)
+    assign_advantages([trajectory], OutcomeConfig(), settings)
+    # 0.3 - 0.1 = 0.2 and 0.3 - 0.6 = -0.3, less their mean of -0.05
+    found = [trajectory.rounds[number].memory_advantage for number in (1, 2)]
+    assert found == pytest.approx([0.25, -0.25], rel=1e-4)
+
+
 def test_the_reference_rewards_a_memory_that_supports_nothing() -> None:
     config = ScoringConfig(threshold=0.5, empty="one")
     useless = fixed_scores(config, [0.6, 0.6], [0.01, 0.01])
@@ -335,6 +472,8 @@ def test_ranks_with_fewer_batches_run_empty_ones() -> None:
         ScoringConfig(threshold=0.5, empty="one"),
         ScoringConfig(threshold=0.5, mask="full"),
         ScoringConfig(gold="best"),
+        ScoringConfig(baseline="previous"),
+        ScoringConfig(baseline="previous", gold="best", reward="log_probability"),
     ],
 )
 def test_nan_stops_the_run_and_names_the_round(config: ScoringConfig) -> None:

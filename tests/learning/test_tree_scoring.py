@@ -112,6 +112,26 @@ def golds(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.parametrize("memory_context", [False, True])
+@pytest.mark.parametrize("batch_tokens", [1, 90, 100_000])
+def test_the_memory_before_as_baseline_in_both_methods(
+    batch_tokens: int, memory_context: bool
+) -> None:
+    """Trajectories whose first scored round is the second or the third, with and without the
+    log-probabilities of their own tokens."""
+    model, found = make_model("qwen2"), []
+    for method, temperature in (("padded", None), ("tree", None), ("tree", 0.7)):
+        trajectories = make_trajectories(3, 7, 5, memory_context)
+        config = ScoringConfig(method=method, batch_tokens=batch_tokens, baseline="previous")
+        MemoryScorer(None, config).score(model, trajectories, old_temperature=temperature)
+        scored = [one for member in trajectories for one in member.scored_rounds()]
+        found.append([value for one in scored for value in (one.p_previous, one.p_mem)])
+    assert {next(iter(member.scored_rounds())).number for member in trajectories} == {2, 3}
+    assert len(found[0]) > 40
+    assert found[1] == pytest.approx(found[0], abs=1e-5)
+    assert found[2] == pytest.approx(found[0], abs=1e-5)
+
+
 def scores(
     model: Any, trajectories: list[Trajectory], method: Any, **settings: Any
 ) -> list[tuple[float, float]]:

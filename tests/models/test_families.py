@@ -16,7 +16,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from mempo.agent.conversation import Conversation
 from mempo.command.cli import compose
 from mempo.config import EngineConfig, ScoringConfig
-from mempo.learning.scoring import MemoryScorer, encode_answer
+from mempo.learning.scored_rows import encode_answer
+from mempo.learning.scoring import MemoryScorer
 from mempo.learning.shared_prefix import unsupported_reason
 from mempo.models.families import check_family
 from mempo.models.loading import load_policy

@@ -67,6 +67,7 @@ def test_patterns() -> None:
 def test_trajectories_log_the_listed_keys() -> None:
     scored = make_round(2, 4, p_mem=0.5, p_full=0.25, advantage=1.0)
     scored.kept_mem, scored.kept_full = 0.5, 1.0
+    scored.p_previous = 0.125  # scoring.baseline=previous has it instead of P_full
     trajectory = make_trajectory(rounds=(make_round(1, 3), scored))
     trajectory.metrics = score_answer("Ann", trajectory.task)
     found = {metric_names.pattern_of(key) for key in collect([trajectory]).result()}
