@@ -25,6 +25,8 @@ from mempo.config import Config
 from mempo.learning.advantages import assign_advantages
 from mempo.learning.batches import TrainingRow, plan_micro_batches
 from mempo.learning.loss import aggregation_weights
+from mempo.learning.scored_rows import ScoredText
+from mempo.learning.scoring import MemoryScorer
 from mempo.training.epoch_dataset import EpochDataset
 from mempo.training.module import MemPOModule, learning_rate_factor
 from mempo.trajectory import Objective, Round, SpanKind, Task, TokenSequence, Trajectory
@@ -310,6 +312,76 @@ def test_the_gradient_is_the_specifications(variant: str, budget: int, share: bo
     expected = expected_gradient(exact, exact_reference, groups, config)
     module = MemPOModule(model, config, reference if config.loss.kl_coefficient > 0 else None)
     assert_same_gradient(own_gradient(module, groups, config, budget, share), expected)
+
+
+CREDITS: dict[str, list[str]] = {
+    "default": [],
+    "log": ["scoring.reward=log_probability"],
+    "log, filtered": ["scoring.reward=log_probability", "scoring.threshold=0.1"],
+    "previous": ["scoring.baseline=previous", "memory.gamma=0.7", "memory.pool=round"],
+    "log, previous": ["scoring.reward=log_probability", "scoring.baseline=previous"],
+    "all": [
+        "scoring.reward=log_probability",
+        "scoring.baseline=previous",
+        "scoring.threshold=0.1",
+        "memory.gamma=0.7",
+        "rollout.context=memory",
+    ],
+}
+ANSWER = ScoredText((3, 17, 5, 29), (0, 1, 1, 0))
+
+
+def expected_reward(model: Any, member: Trajectory, index: int, config: Config) -> float:
+    """Section 6 and docs/switches.md, in float64, one row for each context."""
+    scoring, prompt = config.scoring, member.sequences[0].ids[: member.prompt_length]
+
+    def memory_row(entry: Round) -> list[int]:
+        assert entry.memory_span is not None
+        own = member.sequences[entry.sequence].ids
+        return [*prompt, *own[entry.start : entry.memory_span[1]]]
+
+    def log_p(context: list[int]) -> float:
+        with torch.no_grad():
+            table = double_logprobs(model, [*context, *ANSWER.ids], 1.0)
+        found = [
+            float(table[len(context) + place - 1, token])
+            for place, token in enumerate(ANSWER.ids)
+            if ANSWER.mask[place]
+        ]
+        limit = -math.inf if scoring.threshold is None else math.log(scoring.threshold)
+        kept = [value for value in found if value > limit] or found
+        return math.fsum(kept) / (len(kept) + 1e-8)
+
+    entry = member.rounds[index]
+    before = member.sequences[entry.sequence].ids[: entry.snapshot_length]
+    if scoring.baseline == "previous":
+        earlier = [one for one in member.rounds[1:index] if one.memory_span is not None]
+        before = memory_row(earlier[-1]) if earlier else prompt
+    after, base = log_p(memory_row(entry)), log_p(before)
+    if scoring.reward == "log_probability":
+        return after - base
+    return math.exp(after) - math.exp(base)
+
+
+@pytest.mark.parametrize("credit", CREDITS)
+def test_from_the_scored_answer_to_the_gradient(
+    credit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mempo.learning.scoring.encode_answer", lambda *_: ANSWER)
+    config = compose("train", CREDITS[credit])
+    model, reference, groups = make_case(config)
+    exact = copy.deepcopy(model).double()
+    MemoryScorer(None, config.scoring).score(model, [one for group in groups for one in group])
+    truth = copy.deepcopy(groups)
+    for member in (one for group in truth for one in group):
+        for index, entry in enumerate(member.rounds):
+            if entry.memory_reward is not None:
+                expected = expected_reward(exact, member, index, config)
+                assert entry.memory_reward == pytest.approx(expected, abs=2e-6)
+                entry.memory_reward = expected
+    gradient = expected_gradient(exact, copy.deepcopy(reference).double(), truth, config)
+    module = MemPOModule(model, config)
+    assert_same_gradient(own_gradient(module, groups, config, budget=10_000), gradient)
 
 
 @pytest.mark.parametrize("memory_context", [False, True])

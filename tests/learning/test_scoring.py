@@ -283,7 +283,8 @@ def test_the_gain_in_log_likelihood() -> None:
         plain = fixed_scores(config, full, memory)
         assert (found.p_full, found.p_mem) == (plain.p_full, plain.p_mem)
         assert (found.kept_full, found.kept_mem) == (plain.kept_full, plain.kept_mem)
-    for empty, likelihood in (("one", 1.0), ("unfiltered", 0.01)):
+    empties: list[tuple[Any, float]] = [("one", 1.0), ("unfiltered", 0.01)]
+    for empty, likelihood in empties:
         config = replace(ScoringConfig(threshold=0.5), empty=empty, reward="log_probability")
         useless = fixed_scores(config, [0.6, 0.6], [0.01, 0.01])
         assert useless.memory_reward == pytest.approx(math.log(likelihood / 0.6), rel=1e-4)

@@ -120,7 +120,8 @@ def test_the_memory_before_as_baseline_in_both_methods(
     """Trajectories whose first scored round is the second or the third, with and without the
     log-probabilities of their own tokens."""
     model, found = make_model("qwen2"), []
-    for method, temperature in (("padded", None), ("tree", None), ("tree", 0.7)):
+    ways: list[tuple[Any, float | None]] = [("padded", None), ("tree", None), ("tree", 0.7)]
+    for method, temperature in ways:
         trajectories = make_trajectories(3, 7, 5, memory_context)
         config = ScoringConfig(method=method, batch_tokens=batch_tokens, baseline="previous")
         MemoryScorer(None, config).score(model, trajectories, old_temperature=temperature)

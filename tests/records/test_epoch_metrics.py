@@ -6,13 +6,16 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch.distributed as dist
 from torch.multiprocessing.spawn import spawn
 
+from callbacks.memory_distributions import histograms
 from mempo.records.epoch_metrics import MetricSums, collect
 from mempo.records.epoch_record import gather_epoch_record
+from mempo.records.trajectory_records import trajectory_record
 from mempo.runtime.phases import Phases
 from mempo.trajectory import Ending, Trajectory
 from tests.support.handmade import make_round, make_trajectory
@@ -126,6 +129,33 @@ def test_a_key_without_a_sample_is_absent() -> None:
     metrics = collect([make_trajectory(rounds=(make_round(1),))]).result()
     assert not [key for key in metrics if key.startswith("memory/")]
     assert collect([]).result() == {}
+
+
+def test_without_histories_the_metrics_of_p_full_are_absent() -> None:
+    """``scoring.baseline=previous``, with rewards in nats."""
+    rounds = tuple(make_round(number, 4, p_mem=0.5) for number in (2, 3))
+    for one, before, reward in zip(rounds, (0.25, 0.5), (math.log(2.0), 0.0), strict=True):
+        one.p_previous, one.memory_reward, one.kept_mem = before, reward, 1.0
+    found = collect([make_trajectory(rounds=(make_round(1), *rounds))]).result()
+    assert found["memory/p_previous_mean"] == pytest.approx(0.375)
+    assert found["memory/p_mem_mean"] == pytest.approx(0.5)
+    assert found["memory/reward_mean"] == pytest.approx(math.log(2.0) / 2)
+    assert [key for key in found if "full" in key] == []
+    line = trajectory_record(make_trajectory(rounds=rounds))
+    assert [one["p_previous"] for one in line["rounds"]] == [0.25, 0.5]
+    assert [one["p_full"] for one in line["rounds"]] == [None, None]
+
+
+def test_rewards_in_nats_have_bins_of_their_own() -> None:
+    """40 bins from -10 to 10, half a nat each; what lies beyond is in the outermost."""
+    values = {("memory_reward", 2): [-35.0, -9.9, 0.1, 0.4, 12.0], ("p_mem", 2): [0.5]}
+    found: Any = histograms([values], in_nats=True)
+    rewards = found["memory_reward_histograms/round_2"].histogram
+    assert (rewards[0], rewards[20], rewards[-1], sum(rewards)) == (2, 2, 1, 5)
+    assert sum(found["p_mem_histograms/round_2"].histogram) == 1
+    plain: Any = histograms([{("memory_reward", 2): [-1.0, 0.02, 1.0]}])
+    rewards = plain["memory_reward_histograms/round_2"].histogram
+    assert (rewards[0], rewards[20], rewards[-1], sum(rewards)) == (1, 1, 1, 3)
 
 
 @pytest.mark.parametrize("cut", range(5))

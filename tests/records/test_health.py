@@ -115,6 +115,18 @@ def test_memories_that_explode_and_memories_that_are_not_written() -> None:
     assert "memory_length" not in findings([{"epoch": 0.0}] * 4 + run({}, {}, {}), SETTINGS)
 
 
+def test_flat_rewards_name_what_the_memory_is_compared_with() -> None:
+    flat = {"memory__reward_mean": 0.0, "memory__reward_std": 0.0}
+    said = findings(run(flat, flat), SETTINGS)["memory_reward_flat"]
+    assert "as with the history" in said
+    assert "memory/p_full_mean" in said
+    previous = flat | {"memory__p_previous_mean": 0.3}
+    said = findings(run(previous, previous), SETTINGS)["memory_reward_flat"]
+    assert "as with the one before it" in said
+    assert "memory/p_previous_mean" in said
+    assert "p_full" not in said
+
+
 def test_what_was_not_measured_is_no_finding() -> None:
     assert findings([{"epoch": float(epoch)} for epoch in range(8)], SETTINGS) == {}
 
