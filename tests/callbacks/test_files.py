@@ -185,6 +185,7 @@ def test_trajectories_file_is_ordered_and_complete(tmp_path: Path) -> None:
         "memory_tokens": 4,
         "p_full": 0.25,
         "p_mem": 0.5,
+        "p_previous": None,
         "memory_reward": 0.25,
         "memory_advantage": 1.0,
     }
