@@ -552,5 +552,5 @@ def test_evaluations_that_were_spoiled_are_named_when_a_run_goes_on(
     callback = HeldOutEvaluationCallback(config)
     callback.on_fit_start(trainer, pl.LightningModule())  # a new run, which writes its own
     trainer.ckpt_path = "of the run"
-    with pytest.raises(MempoError, match=rf"{path}: not a JSON object; repair it, or remove it"):
+    with pytest.raises(MempoError, match=rf"{path}: .*(repair|remove)"):
         callback.on_fit_start(trainer, pl.LightningModule())
