@@ -166,7 +166,7 @@ def parse() -> argparse.Namespace:
 
 def start(seen: Seen, settings: list[str]) -> subprocess.Popen[bytes]:
     # It must not keep this program, which looks at it, from running.
-    command = ["nice", "-n", "5", sys.executable, str(ROOT / "train.py"), *settings]
+    command = ["nice", "-n", "10", sys.executable, str(ROOT / "train.py"), *settings]
     command += [f"run_dir={seen.run}", f"cache_dir={seen.cache}", "resume=auto"]
     with seen.output.open("wb") as output:
         return subprocess.Popen(
