@@ -26,6 +26,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from mempo.config import Config, load_config
 from mempo.config.paths import at_home, path_settings
+from mempo.runtime.disk import disk_fault
 from mempo.runtime.errors import ConfigError
 from mempo.runtime.friendly_errors import end_with, readable_output, remember_folder
 from mempo.runtime.program import hydra_value, remember_start, started_as
@@ -130,6 +131,10 @@ def command_line(config_name: str) -> Iterator[None]:
         yield
     except HydraException as error:
         end_with(_explain_composition(error, config_name))
+    except OSError as error:  # Hydra makes the run's folder before the program is called
+        if (sentence := disk_fault(error)) is None:
+            raise
+        end_with(sentence)
 
 
 def _from_home(argument: str) -> str:

@@ -10,6 +10,7 @@ from mempo.command.cli import CONF_DIR, command_line
 from mempo.command.preflight import check_accelerator, check_engine, check_evaluated_paths
 from mempo.command.run_record import with_claimed_folder, write_record
 from mempo.command.run_settings import evaluation_settings
+from mempo.runtime.disk import require_writable
 from mempo.runtime.friendly_errors import friendly_errors
 from mempo.runtime.program import hydra_value
 from mempo.runtime.stopping import told_when_stopped
@@ -24,6 +25,7 @@ def evaluate_program(cfg: DictConfig) -> None:
     # Before seconds of imports.
     for one in (config, *settings.own.values()):
         check_evaluated_paths(one)
+    require_writable(config.run_dir, "run_dir")
     check_engine()
     check_accelerator(config)
     config = with_claimed_folder(config)

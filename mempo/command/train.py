@@ -16,6 +16,7 @@ from mempo.command.preflight import (
 )
 from mempo.command.resume_check import check_resume
 from mempo.command.run_record import with_claimed_folder, write_record
+from mempo.runtime.disk import require_writable
 from mempo.runtime.errors import MempoError
 from mempo.runtime.friendly_errors import friendly_errors, remove_unused_run_folder
 from mempo.runtime.processes import is_first_process
@@ -37,6 +38,7 @@ def train_program(cfg: DictConfig) -> None:
         return
     # Before seconds of imports.
     check_paths(config)
+    require_writable(config.run_dir, "run_dir")
     check_run_folder(config)
     check_engine()
     check_accelerator(config)

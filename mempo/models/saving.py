@@ -16,6 +16,7 @@ from transformers import GenerationConfig
 
 from mempo.models.lora import named_adapters, named_weights
 from mempo.runtime.checkpoint_files import UNFINISHED
+from mempo.runtime.disk import writing
 from mempo.runtime.run_folder import ADAPTER_FOLDER
 
 _LOG = logging.getLogger(__name__)
@@ -60,13 +61,19 @@ def save_policy(model: Any, weights: WholeWeights, folder: Path, tokenizer: Any)
 
 @contextmanager
 def _replaced(folder: Path) -> Iterator[Path]:
-    """A folder to write into, which takes the place of ``folder`` at the end of the block."""
+    """A folder to write into, which takes the place of ``folder`` at the end of the block. Raises
+    ``MempoError`` where the disk takes no more."""
     unfinished = folder.with_name(folder.name + UNFINISHED)
     shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
-    yield unfinished
-    shutil.rmtree(folder, ignore_errors=True)
-    unfinished.rename(folder)
+    with writing(folder):
+        try:
+            unfinished.mkdir(parents=True)
+            yield unfinished
+        except Exception:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
+        unfinished.rename(folder)
 
 
 def _drop_contradictions(model: Any) -> None:

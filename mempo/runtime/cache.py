@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from mempo.runtime.disk import require_writable, writing
+
 FORMAT = 1
 """Raise it when the code that makes cached folders changes what they hold."""
 
@@ -33,10 +35,12 @@ def cached_folder(
     target = cached_path(cache_dir, name, key)
     if target.is_dir():
         return target
+    require_writable(cache_dir, "cache_dir")
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
     try:
-        make(temporary)
+        with writing(target):
+            make(temporary)
         temporary.chmod(0o755)
         try:
             temporary.rename(target)

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from hydra.core.hydra_config import HydraConfig
 
+from mempo.runtime.disk import disk_fault
 from mempo.runtime.errors import ConfigError, MempoError
 
 EXIT_USER_ERROR = 2
@@ -40,13 +41,18 @@ def friendly_errors() -> Iterator[None]:
     """Ends the program with a short message and exit code 2 for errors a person can put right.
 
     Works as a ``with`` block and as a decorator (``@friendly_errors()``, under ``@hydra.main``).
-    Everything but ``MempoError`` and ``ConfigError`` passes through with its traceback.
+    Those are ``MempoError``, ``ConfigError`` and what the disk refuses; everything else passes
+    through with its traceback.
     """
     readable_output()
     try:
         yield
     except (MempoError, ConfigError) as error:
         end_with(str(error))
+    except OSError as error:
+        if (sentence := disk_fault(error)) is None:
+            raise
+        end_with(sentence)
 
 
 def remove_unused_run_folder() -> None:

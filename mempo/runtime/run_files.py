@@ -12,20 +12,29 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from mempo.runtime.disk import writing
 from mempo.runtime.errors import MempoError
 
 
 def append_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Appends one line per record, all in one write, and waits until the disk has them.
 
-    Raises ``ValueError`` for a value that JSON has no word for, NaN and infinity included; the
-    file is unchanged then.
+    Raises ``ValueError`` for a value that JSON has no word for, NaN and infinity included, and
+    ``MempoError`` where the disk takes no more; the file is unchanged then.
     """
     data = "".join(_line(record) for record in records).encode()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab", buffering=0) as file:
-        file.write(data)
-        os.fsync(file.fileno())
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab", buffering=0) as file:
+            size = file.tell()
+            try:
+                left = memoryview(data)
+                while left:  # a disk that is nearly full takes a part, without an error
+                    left = left[file.write(left) :]
+                os.fsync(file.fileno())
+            except OSError:
+                file.truncate(size)
+                raise
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -124,8 +133,14 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def write_text(text: str, path: Path) -> None:
-    """Replaces a file by ``text`` in one step: a killed run leaves the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Replaces a file by ``text`` in one step: a killed run, or a full disk (``MempoError``),
+    leaves the old file or the new one."""
     temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise

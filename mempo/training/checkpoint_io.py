@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 
 from mempo.runtime.checkpoint_files import LAST_OF_SHARDED, UNFINISHED, all_checkpoints
+from mempo.runtime.disk import writing
 from mempo.runtime.errors import ConfigError
 
 _UNREADABLE = (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError)
@@ -99,12 +100,18 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
     ) -> None:
-        """Saves ``checkpoint``; until the rename, ``path`` is what it was."""
+        """Saves ``checkpoint``; until the rename, ``path`` is what it was. Raises ``MempoError``
+        where the disk takes no more."""
         target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(target.name + UNFINISHED)
-        with temporary.open("wb") as file:
-            torch.save(checkpoint, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
+        with writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with temporary.open("wb") as file:
+                    torch.save(checkpoint, file)
+                    file.flush()
+                    os.fsync(file.fileno())
+                temporary.replace(target)
+            except Exception:
+                temporary.unlink(missing_ok=True)
+                raise

@@ -25,6 +25,7 @@ from mempo.models.lora import add_adapters
 from mempo.models.saving import save_policy, whole_weights
 from mempo.runtime.cache import cached_folder, cached_path
 from mempo.runtime.checkpoint_files import UNFINISHED
+from mempo.runtime.disk import require_writable
 from mempo.runtime.processes import (
     adopt_mpi_launcher,
     end_with_parent,
@@ -88,6 +89,7 @@ def supervised_start(config: Config, callbacks: Sequence[Callback] = ()) -> str:
     if path.is_dir():
         _say(f"supervised start: {path} (from the cache)")
         return str(path)
+    require_writable(config.cache_dir, "cache_dir")
     _say(f"supervised start: not in the cache, training it now ({config.sft.steps} steps)")
     _fine_tune(
         config,
