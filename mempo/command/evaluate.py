@@ -12,6 +12,7 @@ from mempo.command.run_record import with_claimed_folder, write_record
 from mempo.command.run_settings import evaluation_settings
 from mempo.runtime.disk import require_writable
 from mempo.runtime.friendly_errors import friendly_errors
+from mempo.runtime.home import use_writable_home
 from mempo.runtime.program import hydra_value
 from mempo.runtime.stopping import told_when_stopped
 
@@ -26,6 +27,7 @@ def evaluate_program(cfg: DictConfig) -> None:
     for one in (config, *settings.own.values()):
         check_evaluated_paths(one)
     require_writable(config.run_dir, "run_dir")
+    use_writable_home(config.cache_dir)
     check_engine()
     check_accelerator(config)
     config = with_claimed_folder(config)

@@ -19,6 +19,7 @@ from mempo.command.run_record import with_claimed_folder, write_record
 from mempo.runtime.disk import require_writable
 from mempo.runtime.errors import MempoError
 from mempo.runtime.friendly_errors import friendly_errors, remove_unused_run_folder
+from mempo.runtime.home import use_writable_home
 from mempo.runtime.processes import is_first_process
 from mempo.runtime.stopping import how_to_go_on, told_when_stopped
 
@@ -39,6 +40,7 @@ def train_program(cfg: DictConfig) -> None:
     # Before seconds of imports.
     check_paths(config)
     require_writable(config.run_dir, "run_dir")
+    use_writable_home(config.cache_dir)
     check_run_folder(config)
     check_engine()
     check_accelerator(config)

@@ -19,6 +19,7 @@ from mempo.models.saving import _replaced
 from mempo.runtime.cache import cached_folder
 from mempo.runtime.disk import disk_fault, require_writable
 from mempo.runtime.errors import ConfigError, MempoError
+from mempo.runtime.home import use_writable_home
 from mempo.runtime.run_files import append_lines, read_lines, write_json, write_lines
 from mempo.training.checkpoint_io import AtomicCheckpointIO
 from tests.support.programs import ROOT
@@ -160,3 +161,70 @@ def test_a_run_folder_that_cannot_be_made(tmp_path: Path, program: str) -> None:
     assert ended.returncode == 2
     assert ended.stderr.startswith(f"error: {run_dir}: cannot be written (Not a directory): see to")
     assert names(tmp_path) == {"file"}
+
+
+# A home folder that is not there, or cannot be written to
+
+
+@pytest.fixture
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "MPLCONFIGDIR", "VLLM_CACHE_ROOT"):
+        monkeypatch.setenv(name, "")  # as it was before, afterwards
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.usefixtures("no_variables")
+def test_a_home_folder_that_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", "/dev/null/nobody")
+    monkeypatch.setenv("MPLCONFIGDIR", "own")
+    use_writable_home(str(tmp_path))
+    assert os.environ["HOME"] == str(tmp_path / "home")
+    assert os.environ["VLLM_CACHE_ROOT"] == str(tmp_path / "home" / "vllm")
+    assert os.environ["MPLCONFIGDIR"] == "own"
+    assert capsys.readouterr().out == (
+        "home folder: /dev/null/nobody cannot be written to; libraries keep their files in "
+        f"{tmp_path}/home\n"
+    )
+    use_writable_home(str(tmp_path / "other"))  # it has one now
+    assert names(tmp_path) == {"home"}
+
+
+@pytest.mark.usefixtures("no_variables")
+def test_a_home_folder_that_can_only_be_read_stays_the_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    home, cache = tmp_path / "home", tmp_path / "cache"
+    home.mkdir(mode=0o555)
+    cache.mkdir(mode=0o777)
+    cache.chmod(0o777)
+    monkeypatch.setenv("HOME", str(home))
+
+    def act() -> None:
+        use_writable_home(str(cache))
+        raise MempoError(f"{os.environ['HOME']} {os.environ['VLLM_CACHE_ROOT']}")
+
+    assert in_child(act, user=NOBODY) == f"{home} {cache}/home/vllm"
+    told = in_child(lambda: use_writable_home(str(home / "cache")), user=NOBODY)
+    assert told.startswith(f"cache_dir={home}/cache cannot be written to (Permission denied): ")
+
+
+@pytest.mark.slow
+def test_a_run_without_a_home_folder(tmp_path: Path) -> None:
+    settings = ["experiment=debug", f"run_dir={tmp_path}/run", f"cache_dir={tmp_path}/cache"]
+    ended = subprocess.run(
+        [sys.executable, str(ROOT / "train.py"), *settings],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "HOME": "/dev/null/nobody", "MPLCONFIGDIR": str(tmp_path / "mpl")},
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "libraries keep their files in" in ended.stdout
+    for words in ("Traceback", "/dev/null/nobody"):
+        assert words not in ended.stderr
+        assert words not in ended.stdout.partition("libraries keep their files")[2]
+    assert (tmp_path / "run" / "model" / "model.safetensors").is_file()
