@@ -10,7 +10,7 @@ from typing import Final, Literal
 from mempo.config import Config, DataConfig, require_path
 from mempo.data.compose import compose_objectives, winnable
 from mempo.data.formats import FORMATS, Loaded, Options, QuestionSource, load_questions
-from mempo.data.formats.alias_file import read_aliases
+from mempo.data.formats.hotpotqa import read_aliases
 from mempo.data.formats.passages import documents
 from mempo.data.heldout import split_heldout
 from mempo.data.world import generate_world

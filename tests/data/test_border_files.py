@@ -14,7 +14,7 @@ import pytest
 
 from mempo.command.cli import compose
 from mempo.data.formats import Loaded, Options, QuestionSource, load_questions
-from mempo.data.formats.alias_file import read_aliases
+from mempo.data.formats.hotpotqa import read_aliases
 from mempo.data.tasks import load_task_sets
 from mempo.row_files.rows import DataError
 from mempo.runtime.errors import ConfigError
