@@ -27,10 +27,10 @@ def evaluate_program(cfg: DictConfig) -> None:
     for one in (config, *settings.own.values()):
         check_evaluated_paths(one)
     require_writable(config.run_dir, "run_dir")
-    use_writable_home(config.cache_dir)
     check_engine()
     check_accelerator(config)
     config = with_claimed_folder(config)
+    use_writable_home(config.cache_dir)
     for line in settings.told:
         print(line, flush=True)
     from mempo.runtime.library_warnings import quiet_libraries

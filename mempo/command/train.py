@@ -40,12 +40,12 @@ def train_program(cfg: DictConfig) -> None:
     # Before seconds of imports.
     check_paths(config)
     require_writable(config.run_dir, "run_dir")
-    use_writable_home(config.cache_dir)
     check_run_folder(config)
     check_engine()
     check_accelerator(config)
     check_resume(config, cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True)))
     config = with_claimed_folder(config)
+    use_writable_home(config.cache_dir)
     from mempo.runtime.library_warnings import quiet_libraries
 
     quiet_libraries()

@@ -33,10 +33,14 @@ from mempo.plots.pictures import quality_against_tokens
 from mempo.plots.runs import group_runs, read_plot_run
 from mempo.records.health import findings
 from mempo.records.run_results import read_metrics
+from mempo.runtime.checkpoint_files import is_made, note_made
 from mempo.runtime.errors import ConfigError, MempoError
 from mempo.runtime.run_files import drop_from_epoch
 from tests.support.inspected_run import make_run, world_trajectory
 
+MADE_AGAIN: Final = (
+    "checkpoints/made.json"  # what a damaged one says is made again, as after a kill
+)
 SETTINGS: Final = {"seed": 0, "models": {"a": {"path": "a"}}}
 OVERRIDES: Final = ["experiment=debug"]
 METRICS: Final = {
@@ -82,6 +86,7 @@ def train_goes_on(run: Path) -> None:
     check_resume(config, {**tree, "run_dir": str(run)})
     if (run / "metrics.jsonl").exists():
         findings(read_metrics(run / "metrics.jsonl"), config.callbacks.health)
+    is_made(run, "after")
     HealthCallback(config.callbacks.health, run)
     HeldOutEvaluationCallback(config)._results()
     for name in ("metrics.jsonl", "trajectories.jsonl"):
@@ -109,7 +114,10 @@ READERS: Final[dict[str, tuple[Callable[[Path], None], tuple[str, ...]]]] = {
     "evaluate": (evaluate_goes_on, ("trajectories.jsonl", "evaluation_settings.json")),
     "train": (
         train_goes_on,
-        ("metrics.jsonl", "trajectories.jsonl", "evaluation.json", ".hydra/config.yaml"),
+        (
+            *("metrics.jsonl", "trajectories.jsonl", "evaluation.json", ".hydra/config.yaml"),
+            MADE_AGAIN,
+        ),
     ),
     "evaluate a run": (evaluate_takes_settings, (".hydra/config.yaml", ".hydra/hydra.yaml")),
 }
@@ -211,6 +219,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     entry = {"context": "memory", **figures, "contexts": {"memory": figures, "full": figures}}
     (run / "evaluation.json").write_text(json.dumps({"before": entry, "after": entry}))
     (run / "evaluation_settings.json").write_text(json.dumps(SETTINGS))
+    (run / "checkpoints").mkdir()
+    (run / "checkpoints" / "epoch-00002.ckpt").touch()
+    note_made(run, "after")
     (run / ".hydra").mkdir()
     tree = compose_tree("train", OVERRIDES, run_dir=run)
     tree = OmegaConf.masked_copy(tree, ["algorithm", "memory", "model", "rollout", "data"])
@@ -262,4 +273,5 @@ def test_a_damaged_file_is_told_or_does_no_harm(
             assert "cut off while it was written, and left out" in capsys.readouterr().err
         elif damage.line is not None:
             assert len(path.read_bytes().splitlines()) == len(damage.data.splitlines())
-    assert refused >= (len(WHOLE) // 2 if file != ".hydra/hydra.yaml" else 1)
+    least = {MADE_AGAIN: 0, ".hydra/hydra.yaml": 1}.get(file, len(WHOLE) // 2)
+    assert refused >= least
