@@ -119,6 +119,8 @@ class EvaluationFolder:
 
     def sort(self, order: Sequence[Key]) -> None:
         """Puts the lines into ``order``: while trajectories run, they come as they finish."""
+        if others := self.records.keys() - set(order):
+            print(f"{self._path}: {len(others)} lines of no task of this evaluation were left out")
         self.records = {key: self.records[key] for key in order}
         write_lines(self._path, self.records.values())
 

@@ -275,3 +275,16 @@ def test_a_damaged_file_is_told_or_does_no_harm(
             assert len(path.read_bytes().splitlines()) == len(damage.data.splitlines())
     least = {MADE_AGAIN: 0, ".hydra/hydra.yaml": 1}.get(file, len(WHOLE) // 2)
     assert refused >= least
+
+
+def test_lines_of_no_task_of_an_evaluation_are_counted(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Path(shutil.copytree(whole, tmp_path / "run"))
+    folder = EvaluationFolder(run, SETTINGS)
+    folder.sort(list(folder.records)[:2])
+    path = run / "trajectories.jsonl"
+    assert capsys.readouterr().out == (
+        f"{path}: 1 lines of no task of this evaluation were left out\n"
+    )
+    assert [one["task"] for one in lines_of(path)] == ["s", "t"]
