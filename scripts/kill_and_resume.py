@@ -205,7 +205,7 @@ def kill_and_end(
     folder: Path, settings: list[str], stage: str, seconds: float, most: int, rng: random.Random
 ) -> list[bool]:
     """A new run, killed at most so many times and then left to end; of each kill whether it was
-    within the stage. It has the supervised start of the run that was left alone, unless that is
+    within the stage, the last one at most not. It has the supervised start of the run that was left alone, unless that is
     the stage."""
     for name in ("killed", "killed-cache"):
         shutil.rmtree(folder / name, ignore_errors=True)
@@ -217,6 +217,8 @@ def kill_and_end(
         if outcome is None:
             return within
         within.append(outcome)
+        if not outcome:  # it was late: a resumed run may have the stage behind it
+            break
     run_to_end(Seen(folder, "killed"), settings)
     return within
 
