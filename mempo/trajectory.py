@@ -163,7 +163,11 @@ class Round:
 
 @dataclass
 class Trajectory:
-    """One attempt at a task."""
+    """One attempt at a task.
+
+    ``repeated_rounds`` counts the rounds in which the engine was not asked, because the same
+    context had come before (``AgentSettings.reuse_repeats``).
+    """
 
     task: Task
     epoch: int
@@ -182,6 +186,7 @@ class Trajectory:
     tool_calls: int = 0
     tool_failures: int = 0
     tool_errors: int = 0
+    repeated_rounds: int = 0
 
     @property
     def name(self) -> str:

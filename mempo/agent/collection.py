@@ -12,7 +12,8 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass
 
 from mempo.agent.error_rate import ErrorRate
-from mempo.agent.state_machine import Agent, AgentSettings, GenerationRequest
+from mempo.agent.repeats import GenerationRequest
+from mempo.agent.state_machine import Agent, AgentSettings
 from mempo.agent.tools import ToolResult
 from mempo.engine.interface import GenerationEngine, Sampling
 from mempo.runtime.seeds import derive_seed
@@ -137,11 +138,12 @@ class Collection:
     def _proceed(self, key: str) -> Iterator[tuple[str, Trajectory]]:
         """Moves one trajectory to its next wait: for the engine, for a tool, or for nothing."""
         agent = self._agents[key]
-        call = agent.pending_call
-        if call is not None:
+        while agent.pending_call is None and (request := agent.next_request()) is not None:
+            if not agent.recall():
+                self._submit(key, agent.trajectory, request)
+                return
+        if (call := agent.pending_call) is not None:
             self._tool_calls[self._executor.submit(agent.session.call, *call)] = key
-        elif (request := agent.next_request()) is not None:
-            self._submit(key, agent.trajectory, request)
         else:
             del self._agents[key]
             yield key, agent.trajectory

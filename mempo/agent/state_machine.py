@@ -20,6 +20,7 @@ from mempo.agent.protocol import (
     parse_round,
     token_kinds,
 )
+from mempo.agent.repeats import GenerationRequest, Sampled, SeenContexts
 from mempo.agent.tools import ToolResult, ToolSession
 from mempo.trajectory import Ending, Round, TokenSequence, Trajectory
 
@@ -33,7 +34,8 @@ class AgentSettings:
     """Limits and context of a rollout; see ``RolloutConfig`` and ``EvaluationConfig``.
 
     ``max_response_tokens`` counts policy and observation tokens together. ``keep_steps`` and
-    ``newest`` apply in memory mode (specification section 9).
+    ``newest`` apply in memory mode (specification section 9). ``reuse_repeats`` says that sampling
+    is greedy and that a context which comes back need not be sampled again.
     """
 
     context: Literal["full", "memory"]
@@ -45,16 +47,7 @@ class AgentSettings:
     on_no_action: Literal["stop", "feedback"] = "stop"
     newest: Literal["full", "short"] = "full"
     keep_steps: int | Literal["all"] = 1
-
-
-@dataclass(frozen=True)
-class GenerationRequest:
-    """Tokens to continue, how many more are allowed, and the request's number in its trajectory
-    (from which its seed is derived)."""
-
-    prompt_ids: list[int]
-    max_tokens: int
-    number: int
+    reuse_repeats: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,7 +71,8 @@ class Agent:
     """Drives one trajectory from prompt to ending.
 
     After ``receive`` or ``observe``, ``pending_call`` holds the tool call to make, or ``None``;
-    then ``next_request`` gives the next generation, or ``None`` when the trajectory has ended.
+    then ``next_request`` gives the next generation, or ``None`` when the trajectory has ended. A
+    request is answered by ``recall``, or by the engine and ``receive``.
     """
 
     def __init__(
@@ -99,6 +93,10 @@ class Agent:
         self._memory = AgentMemory(conversation.system_prompt)
         self._memory.add_prompt(trajectory.task.question)
         self._record_ids = [_RecordIds(prompt_ids, prompt_ids)]
+        # A context that shows everything grows, and never comes back.
+        reuses = settings.reuse_repeats and settings.context == "memory"
+        self._seen = SeenContexts() if reuses else None
+        self._request: GenerationRequest | None = None
         self._requests = 0
         self._response_tokens = 0
         self._ids: list[int] = []
@@ -118,7 +116,19 @@ class Agent:
             return self.next_request()  # After feedback another round follows.
         self._requests += 1
         prompt = [*self._sequence.ids, *self._prefill, *self._ids]
-        return GenerationRequest(prompt, allowed, self._requests)
+        self._request = GenerationRequest(prompt, allowed, self._requests)
+        return self._request
+
+    def recall(self) -> bool:
+        """Takes what was sampled for the last request's context before. ``False`` where the engine
+        has to be asked."""
+        if self._seen is None or self._request is None:
+            return False
+        sampled = self._seen.recall(self._request)
+        if sampled is None:
+            return False
+        self._take(sampled)
+        return True
 
     def receive(
         self, ids: list[int], logprobs: list[float], finish_reason: Literal["stop", "length"]
@@ -129,17 +139,11 @@ class Agent:
                 f"{self.trajectory.name}, round {self._number}: the engine returned {len(ids)} ids "
                 f"and {len(logprobs)} log-probabilities"
             )
-        context = len(self._sequence) + len(self._prefill) + len(self._ids)
-        self.trajectory.total_tokens += context + len(ids)
-        self.trajectory.peak_tokens = max(self.trajectory.peak_tokens, context + len(ids))
-        _, limit = self._allowance()
-        self._ids.extend(ids)
-        self._logprobs.extend(logprobs)
-        self._closed = bool(ids) and ids[-1] in self._conversation.end_ids
-        parsed = parse_round(self._text(), self._number)
-        if finish_reason == "stop" and not self._closed and ids and _inside_open_body(parsed):
-            return  # The stop text is part of an unclosed memory or thought: go on generating.
-        self._end_round(limit if finish_reason == "length" else None)
+        sampled = Sampled(ids, logprobs, finish_reason)
+        if self._seen is not None and self._request is not None:
+            self._seen.remember(self._request, sampled)
+        self._asked_engine = True
+        self._take(sampled)
 
     def observe(self, result: ToolResult) -> None:
         """Takes the result of ``pending_call``."""
@@ -165,6 +169,21 @@ class Agent:
     def _sequence(self) -> TokenSequence:
         return self.trajectory.sequences[-1]
 
+    def _take(self, sampled: Sampled) -> None:
+        """Adds what was sampled to the round, which ends with it or goes on."""
+        ids, stopped = sampled.ids, sampled.finish_reason == "stop"
+        context = len(self._sequence) + len(self._prefill) + len(self._ids)
+        self.trajectory.total_tokens += context + len(ids)
+        self.trajectory.peak_tokens = max(self.trajectory.peak_tokens, context + len(ids))
+        _, limit = self._allowance()
+        self._ids.extend(ids)
+        self._logprobs.extend(sampled.logprobs)
+        self._closed = bool(ids) and ids[-1] in self._conversation.end_ids
+        parsed = parse_round(self._text(), self._number)
+        if stopped and not self._closed and ids and _inside_open_body(parsed):
+            return  # The stop text is part of an unclosed memory or thought: go on generating.
+        self._end_round(None if stopped else limit)
+
     def _begin_round(self) -> None:
         """Lays out the context of the next round."""
         newest = self._record_ids[-1].whole
@@ -177,6 +196,7 @@ class Agent:
         if self.trajectory.rounds:
             self.trajectory.rounds[-1].result_tokens = len(newest)
         self._ids, self._logprobs, self._closed = [], [], False
+        self._asked_engine = False
         prefilled = self._settings.prefill_memory and self._number > 1
         self._prefill = self._conversation.encode(MEMORY_OPEN) if prefilled else []
 
@@ -268,6 +288,7 @@ class Agent:
             memory_span=None if memory is None else (start + memory[0], start + memory[1]),
         )
         self.trajectory.rounds.append(current)
+        self.trajectory.repeated_rounds += int(not self._asked_engine)
         self._memory.add_generation(parsed.text)
         self._record_ids.append(_RecordIds(round_ids, round_ids))
         return current

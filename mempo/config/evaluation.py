@@ -64,6 +64,7 @@ class EvaluationConfig:
     temperature: float = Field(default=0.0, ge=0.0)
     top_p: float = Field(default=1.0, gt=0.0, le=1.0)
     top_k: int = Field(default=-1, ge=-1)
+    reuse_repeats: bool = True
     bootstrap_samples: int = Field(default=1000, ge=0)
     model_path: SettingPath | None = None
     models: SettingPath | tuple[SettingPath, ...] | dict[str, SettingPath] | None = None

@@ -36,6 +36,7 @@ def evaluation_settings(config: EvaluationConfig, context: str) -> AgentSettings
         ),
         newest=mode.newest or usual.newest,
         keep_steps=mode.keep_steps or usual.keep_steps,
+        reuse_repeats=config.reuse_repeats and config.temperature == 0.0,
     )
 
 
