@@ -82,6 +82,7 @@ class Collection:
         self._executor = executor
         self._attempts = attempts
         self._sampling = sampling
+        self._greedy = sampling.temperature == 0.0
         self._start = start
         self._waiting = deque(attempts)
         self._agents: dict[str, Agent] = {}
@@ -139,7 +140,7 @@ class Collection:
         """Moves one trajectory to its next wait: for the engine, for a tool, or for nothing."""
         agent = self._agents[key]
         while agent.pending_call is None and (request := agent.next_request()) is not None:
-            if not agent.recall():
+            if not (self._greedy and agent.recall()):
                 self._submit(key, agent.trajectory, request)
                 return
         if (call := agent.pending_call) is not None:

@@ -34,8 +34,9 @@ class AgentSettings:
     """Limits and context of a rollout; see ``RolloutConfig`` and ``EvaluationConfig``.
 
     ``max_response_tokens`` counts policy and observation tokens together. ``keep_steps`` and
-    ``newest`` apply in memory mode (specification section 9). ``reuse_repeats`` says that sampling
-    is greedy and that a context which comes back need not be sampled again.
+    ``newest`` apply in memory mode (specification section 9). With
+    ``reuse_repeats`` a context of memory mode that comes back is not sampled again where sampling
+    is greedy.
     """
 
     context: Literal["full", "memory"]

@@ -36,7 +36,7 @@ def evaluation_settings(config: EvaluationConfig, context: str) -> AgentSettings
         ),
         newest=mode.newest or usual.newest,
         keep_steps=mode.keep_steps or usual.keep_steps,
-        reuse_repeats=config.reuse_repeats and config.temperature == 0.0,
+        reuse_repeats=config.reuse_repeats,
     )
 
 
@@ -97,6 +97,7 @@ def summary(record: Mapping[str, Any]) -> dict[str, Any]:
         "tool_calls": float(record["tool_calls"]),
         "tool_failures": float(record["tool_failures"]),
         "tool_errors": float(record["tool_errors"]),
+        "repeated_rounds": float(record["repeated_rounds"]),
         "total_tokens": float(record["total_tokens"]),
         "peak_tokens": float(record["peak_tokens"]),
         **record["metrics"],
@@ -151,6 +152,7 @@ def _figures(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "format_valid",
         "answered",
         "rounds",
+        "repeated_rounds",
         "tool_calls",
         "tool_failures",
         "tool_errors",

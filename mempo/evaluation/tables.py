@@ -34,8 +34,8 @@ _DIFFERENCE_COLUMNS: Final = (
 )
 _CSV_COLUMNS: Final = (
     "exact_match", "exact_match_sum", "f1", "f1_sum", "f1_set", "f1_set_sum", "format_valid",
-    "answered", "ending", "rounds", "tool_calls", "tool_failures", "tool_errors", "total_tokens",
-    "peak_tokens", "missing_parts", "extra_parts",
+    "answered", "ending", "rounds", "repeated_rounds", "tool_calls", "tool_failures", "tool_errors",
+    "total_tokens", "peak_tokens", "missing_parts", "extra_parts",
 )  # fmt: skip
 
 

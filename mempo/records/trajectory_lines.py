@@ -79,6 +79,7 @@ class TrajectoryLine:
     tool_calls: Count = 0
     tool_failures: Count = 0
     tool_errors: Count = 0
+    repeated_rounds: Count = 0
 
     @property
     def memory_reward(self) -> float | None:

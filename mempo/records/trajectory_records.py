@@ -35,6 +35,7 @@ def trajectory_record(trajectory: Trajectory) -> dict[str, Any]:
         "tool_calls": trajectory.tool_calls,
         "tool_failures": trajectory.tool_failures,
         "tool_errors": trajectory.tool_errors,
+        "repeated_rounds": trajectory.repeated_rounds,
     }
 
 
