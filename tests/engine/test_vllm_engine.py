@@ -5,21 +5,29 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import llvmlite.binding  # noqa: F401 - as with the bm25s retriever, which engines must bear
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mempo.config import ArchitectureConfig, EngineConfig
+from mempo.agent.conversation import Conversation
+from mempo.agent.rollout import Rollout
+from mempo.agent.state_machine import AgentSettings
+from mempo.agent.tools import ToolBox
+from mempo.config import ArchitectureConfig, EngineConfig, RetrieverConfig
 from mempo.engine.interface import Sampling
 from mempo.engine.vllm_engine import Engine, EngineError
 from mempo.models.tiny import build_tiny_model, train_tokenizer
 from mempo.runtime.seeds import derive_seed
+from mempo.trajectory import Objective, Task, Trajectory
 from tests.support.engine_truth import assert_engine_agrees, generate
+from tests.support.fakes import FakeRetriever
 
 TEXTS = [
     "<think>I need the founder.</think><search>founder of Amber Works</search>",
@@ -231,3 +239,63 @@ def test_sync_is_refused_while_requests_run(engine: Engine) -> None:
 def test_missing_model_names_the_folder(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="cannot start"):
         Engine(str(tmp_path), EngineConfig(max_model_len=64))
+
+
+# Circles (last: it leaves other weights in the engine)
+
+
+def taught_to_walk_in_circles(folder: Path, conversation: Conversation) -> torch.nn.Module:
+    """The folder's model, fitted to two rounds: a search from the question, and the same search
+    whatever it found."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    rows = []
+    for number in range(4):
+        said = TEXTS[0]
+        prompt = conversation.prompt_ids(f"Who founded Amber Works {number}?")
+        for _ in range(2):
+            turn = conversation.encode(f"{said}<|end|>")
+            rows.append((prompt, turn))
+            found = conversation.observation_ids("<information>1. Amber: Anna.</information>", True)
+            prompt, said = [*prompt, *turn, *found], f"<mem>so far {number}</mem>{TEXTS[0]}"
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    for _ in range(60):
+        optimizer.zero_grad()
+        for prompt, turn in rows:
+            labels = torch.tensor([[-100] * len(prompt) + turn])
+            model(torch.tensor([prompt + turn]), labels=labels).loss.backward()
+        optimizer.step()
+    return model
+
+
+def test_circles_are_written_down_as_the_engine_would_sample_them(
+    engine: Engine, folder: Path
+) -> None:
+    """Whole trajectories, several at a time, with and without ``reuse_repeats``. Ids, texts and
+    counts are the same; log-probabilities up to how requests share a batch."""
+    conversation = Conversation(AutoTokenizer.from_pretrained(folder), None)
+    model = taught_to_walk_in_circles(folder, conversation)
+    engine.sync((name, value.detach()) for name, value in model.named_parameters())
+    retrievers = {"default": FakeRetriever({"founder of Amber Works": "Anna."})}
+    toolbox = ToolBox(retrievers, RetrieverConfig())
+    rollout = Rollout(engine, conversation, toolbox, jinja2.Template("{{ question }}"))
+    tasks = [
+        Task(str(number), (Objective(f"Who founded Amber Works {number}?", ("Anna",)),))
+        for number in range(4)
+    ]
+
+    def make(reuse: bool) -> list[Trajectory]:
+        settings = AgentSettings("memory", 16, 600, 60, 60, reuse_repeats=reuse)
+        return rollout.collect(tasks, 1, settings, Sampling(temperature=0.0))
+
+    long, short = make(False), make(True)
+    assert all(one.rounds[1].argument == "founder of Amber Works" for one in long)
+    for one, other in zip(long, short, strict=True):
+        pairs = list(zip(one.sequences, other.sequences, strict=True))
+        for its, others in pairs:
+            found = [value for value in others.logprobs if value is not None]
+            wanted = [value for value in its.logprobs if value is not None]
+            assert found == pytest.approx(wanted, rel=0, abs=1e-5)
+        same = [replace(others, logprobs=its.logprobs) for its, others in pairs]
+        assert replace(other, sequences=same, repeated_rounds=0) == one
+        assert (one.repeated_rounds, len(one.rounds)) == (0, 16)
+        assert other.repeated_rounds >= 8

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,7 @@ def summary(objectives: int, rounds: int, exact: float, **more: Any) -> dict[str
         "tool_calls": float(rounds - 1),
         "tool_failures": 0.0,
         "tool_errors": 0.0,
+        "repeated_rounds": 0.0,
         "total_tokens": 100.0 * rounds,
         "peak_tokens": 50.0 + rounds,
         "exact_match": exact,
@@ -56,7 +59,7 @@ ROWS = [
     summary(2, 3, 1.0),
     summary(2, 5, 0.5, tool_failures=2.0, tool_errors=1.0),
     summary(4, 5, 0.25, format_valid=0.0),
-    summary(4, 8, 0.0, answered=0.0, ending="max_rounds", format_valid=0.0),
+    summary(4, 8, 0.0, answered=0.0, ending="max_rounds", format_valid=0.0, repeated_rounds=6.0),
 ]
 
 
@@ -78,6 +81,7 @@ def test_figures_worked_out_by_hand() -> None:
     assert entry["answered"] == 0.75
     assert entry["format_valid"] == 0.5
     assert entry["rounds"] == 5.25
+    assert entry["repeated_rounds"] == 1.5
     assert entry["tool_calls"] == 4.25
     assert entry["tool_failures"] == 0.5
     assert entry["tool_errors"] == 0.25
@@ -142,6 +146,8 @@ def test_settings() -> None:
     assert (settings.max_response_tokens, settings.max_round_tokens) == (77, 33)
     assert settings.max_observation_tokens == 44
     assert settings.prefill_memory
+    assert settings.reuse_repeats
+    assert not evaluation_settings(replace(config, reuse_repeats=False), "memory").reuse_repeats
     assert (settings.keep_steps, settings.newest) == (1, "full")
 
 
@@ -255,7 +261,15 @@ def answer(prompt: str) -> str:
     return f"<mem>m</mem><think>so</think><answer>{said}</answer>"
 
 
-def evaluate_on(rank: int, world_size: int) -> dict[str, dict[str, Any]]:
+CONFIG = EvaluationConfig(prefill_memory=False, bootstrap_samples=50, max_observation_tokens=400)
+
+
+def evaluate_on(
+    rank: int,
+    world_size: int,
+    config: EvaluationConfig = CONFIG,
+    answer: Callable[[str], str] = answer,
+) -> dict[str, dict[str, Any]]:
     import jinja2
 
     from mempo.agent.tools import ToolBox
@@ -267,9 +281,6 @@ def evaluate_on(rank: int, world_size: int) -> dict[str, dict[str, Any]]:
         conversation,
         ToolBox({"default": FakeRetriever({})}, RetrieverConfig()),
         jinja2.Template("{{ question }}"),
-    )
-    config = EvaluationConfig(
-        prefill_memory=False, bootstrap_samples=50, max_observation_tokens=400
     )
     return evaluate(rollout, make_tasks(), config, 7, rank, world_size)
 
@@ -288,3 +299,29 @@ def test_two_processes_give_the_table_of_one(tmp_path: Path) -> None:
     spawn(evaluate_in_process, args=(str(tmp_path),), nprocs=2)
     for rank in (0, 1):
         assert json.loads((tmp_path / f"{rank}.json").read_text()) == json.loads(json.dumps(alone))
+
+
+# Circles
+
+
+def answer_or_circle(prompt: str) -> str:
+    """Odd numbers go round in circles: the first round's context and the second's, then the same
+    again."""
+    number = next(n for n in range(5) if f"number {n}" in prompt)
+    search = "<mem>m</mem><think>so</think><search>x</search>"
+    return search if number % 2 else answer(prompt)
+
+
+def test_circles_change_nothing_but_their_count() -> None:
+    config = replace(CONFIG, max_rounds=10)
+    short = evaluate_on(0, 1, config, answer_or_circle)
+    long = evaluate_on(0, 1, replace(config, reuse_repeats=False), answer_or_circle)
+    assert short["memory"]["endings"] == {"answered": 3, "max_rounds": 2}
+    assert short["memory"]["repeated_rounds"] == 2 * (10 - 2) / 5
+    assert short["memory"]["by_rounds"]["10"]["repeated_rounds"] == 8.0
+    assert short["full"]["repeated_rounds"] == 0.0
+    for entries in (short, long):
+        for entry in entries.values():
+            for figures in (entry, *entry["by_objectives"].values(), *entry["by_rounds"].values()):
+                del figures["repeated_rounds"]
+    assert short == long

@@ -314,6 +314,38 @@ def files(folder: Path) -> dict[str, bytes]:
 SAMPLED = ["evaluation.objectives=[1,2]", "evaluation.temperature=1.0"]
 
 
+def test_circles_change_nothing_but_their_count(
+    data: list[str], models: Path, tmp_path: Path
+) -> None:
+    def go_round(prompt: str) -> str:
+        return "<mem>m</mem><think>so</think><search>number</search>"
+
+    class Circling(Engines):
+        def __call__(self, model: EvaluatedModel, config: Config) -> AnsweringEngine:
+            self.started.append(AnsweringEngine(model.conversation, go_round))
+            return self.started[-1]
+
+    found, engines = {}, {}
+    for reuse in ("true", "false"):
+        settings = [f"evaluation.reuse_repeats={reuse}", "evaluation.max_rounds=9"]
+        settings += [f"evaluation.model_path={models}/good", "evaluation.prefill_memory=false"]
+        engines[reuse] = Circling()
+        folder = tmp_path / reuse
+        entries = run(folder, [*data, *settings], engines[reuse])
+        expected = {"true": [9.0 - 2, 0.0], "false": [0.0, 0.0]}[reuse]  # memory, full
+        assert [entry["repeated_rounds"] for entry in entries.values()] == expected
+        rows = read_csv(folder / "evaluation.csv")
+        assert [row.pop("repeated_rounds") for row in rows] == [
+            str(count) for count in expected for _ in range(QUESTIONS)
+        ]
+        lines = [json.loads(line) for line in (folder / "trajectories.jsonl").open()]
+        assert {line.pop("repeated_rounds") for line in lines} == set(expected)
+        found[reuse] = rows, lines
+    assert found["true"] == found["false"]
+    sampled = {reuse: len(one.started[0].requests) for reuse, one in engines.items()}
+    assert sampled == {"true": QUESTIONS * (2 + 9), "false": QUESTIONS * (9 + 9)}
+
+
 def test_torchtitan_3602_a_stopped_call_goes_on_and_ends_the_same(
     data: list[str], models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
