@@ -13,13 +13,8 @@ from typing import Literal
 from mempo.agent.context import AgentMemory
 from mempo.agent.conversation import Conversation
 from mempo.agent.observations import Shown, show, show_text
-from mempo.agent.protocol import (
-    MEMORY_OPEN,
-    ParsedRound,
-    memory_token_range,
-    parse_round,
-    token_kinds,
-)
+from mempo.agent.protocol import MEMORY_OPEN
+from mempo.agent.reading import Reader
 from mempo.agent.repeats import GenerationRequest, Sampled, SeenContexts
 from mempo.agent.tools import ToolResult, ToolSession
 from mempo.trajectory import Ending, Round, TokenSequence, Trajectory
@@ -59,15 +54,6 @@ class _RecordIds:
     short: list[int]
 
 
-def _inside_open_body(parsed: ParsedRound) -> bool:
-    """True when the round has no action yet and its text ends inside an unclosed body. After a
-    closing tag that stands alone it does not: a model that repeats one would be called for ever."""
-    if parsed.action_end is not None or not parsed.spans:
-        return False
-    last = parsed.spans[-1]
-    return not last.closed and not parsed.text.startswith("</", last.start)
-
-
 class Agent:
     """Drives one trajectory from prompt to ending.
 
@@ -89,6 +75,7 @@ class Agent:
         self.session = session
         self.pending_call: tuple[str, str] | None = None
         self._conversation = conversation
+        self._reader = Reader(conversation)
         self._settings = settings
         self._max_model_len = max_model_len
         self._memory = AgentMemory(conversation.system_prompt)
@@ -180,8 +167,8 @@ class Agent:
         self._ids.extend(ids)
         self._logprobs.extend(sampled.logprobs)
         self._closed = bool(ids) and ids[-1] in self._conversation.end_ids
-        parsed = parse_round(self._text(), self._number)
-        if stopped and not self._closed and ids and _inside_open_body(parsed):
+        unfinished = stopped and not self._closed and bool(ids)
+        if unfinished and self._reader.inside_open_body([*self._prefill, *self._ids]):
             return  # The stop text is part of an unclosed memory or thought: go on generating.
         self._end_round(None if stopped else limit)
 
@@ -229,9 +216,6 @@ class Agent:
         ]
         return min(limits, key=lambda limit: limit[0])
 
-    def _text(self) -> str:
-        return self._conversation.decode([*self._prefill, *self._ids])
-
     def _end_round(self, limit: Ending | None) -> None:
         """Writes the round into the trajectory and decides what follows."""
         if not self._ids:
@@ -264,16 +248,14 @@ class Agent:
         if prefill and self._conversation.decode(self._ids).lstrip().startswith(MEMORY_OPEN):
             prefill = []  # The model wrote the tag itself: text and context hold one, not two.
         sequence.append_context(prefill)
-        ids, rest = self._cut_at_action(prefill)
         start = len(sequence) - len(prefill)
-        round_ids = [*prefill, *ids, *rest]
-        parsed = parse_round(self._conversation.decode(round_ids), number)
-        offsets = self._conversation.offsets(round_ids)
-        kinds = token_kinds(offsets, parsed)[len(prefill) : len(prefill) + len(ids)]
-        sequence.append_policy(ids, self._logprobs[: len(ids)], kinds)
+        reading = self._reader.read(prefill, self._ids, number)
+        if reading.cut:
+            self._closed = False
+        parsed, memory, ids, rest = reading.parsed, reading.memory, reading.ids, reading.rest
+        sequence.append_policy(ids, self._logprobs[: len(ids)], reading.kinds)
         sequence.append_context(rest)
         self._response_tokens += len(ids) + len(rest)
-        memory = memory_token_range(offsets, parsed)
         current = Round(
             number=number,
             sequence=len(self.trajectory.sequences) - 1,
@@ -291,31 +273,20 @@ class Agent:
         self.trajectory.rounds.append(current)
         self.trajectory.repeated_rounds += int(not self._asked_engine)
         self._memory.add_generation(parsed.text)
-        self._record_ids.append(_RecordIds(round_ids, round_ids))
+        written = [*prefill, *ids, *rest]
+        self._record_ids.append(_RecordIds(written, written))
         return current
-
-    def _cut_at_action(self, prefill: list[int]) -> tuple[list[int], list[int]]:
-        """The sampled ids up to the end of the action, and the ids of what a token that runs past
-        it holds before that end (see ``Conversation.split_at_character``)."""
-        text = self._conversation.decode([*prefill, *self._ids])
-        action_end = parse_round(text, self._number).action_end
-        if action_end is None:
-            return self._ids, []
-        self._closed = False
-        return self._conversation.split_at_character(
-            self._ids, action_end - len(self._conversation.decode(prefill))
-        )
 
     def _continue_with(self, shown: Shown) -> bool:
         """Appends an observation, or ends the trajectory when it does not fit. Whether it fits."""
         current = self.trajectory.rounds[-1]
-        observation = self._conversation.observation_ids(shown.whole, self._closed)
+        observation = self._reader.observation_ids(shown.whole, self._closed)
         current.observation, current.observation_short = shown.whole, shown.short
         if self._response_tokens + len(observation) >= self._settings.max_response_tokens:
             self.trajectory.ending = Ending.RESPONSE_BUDGET
             return False
         self._response_tokens += len(observation)
-        short = self._conversation.observation_ids(shown.short, self._closed)
+        short = self._reader.observation_ids(shown.short, self._closed)
         self._memory.add_result(current.action or "feedback", shown.whole, shown.short)
         self._record_ids.append(_RecordIds(observation, short))
         self._begin_round()

@@ -178,7 +178,7 @@ def test_a_row_for_each_model_context_and_task(
 def test_trajectories_name_model_and_context(data: list[str], models: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     run(folder, [*data, both(models), "evaluation.objectives=[2]"])
-    lines = [json.loads(line) for line in (folder / "trajectories.jsonl").open()]
+    lines = [json.loads(line) for line in (folder / "trajectories.jsonl").read_text().splitlines()]
     assert [(line["model"], line["context"]) for line in lines[::4]] == [
         ("good", "memory"),
         ("good", "full"),
@@ -338,7 +338,9 @@ def test_circles_change_nothing_but_their_count(
         assert [row.pop("repeated_rounds") for row in rows] == [
             str(count) for count in expected for _ in range(QUESTIONS)
         ]
-        lines = [json.loads(line) for line in (folder / "trajectories.jsonl").open()]
+        lines = [
+            json.loads(line) for line in (folder / "trajectories.jsonl").read_text().splitlines()
+        ]
         assert {line.pop("repeated_rounds") for line in lines} == set(expected)
         found[reuse] = rows, lines
     assert found["true"] == found["false"]
