@@ -205,8 +205,8 @@ def kill_and_end(
     folder: Path, settings: list[str], stage: str, seconds: float, most: int, rng: random.Random
 ) -> list[bool]:
     """A new run, killed at most so many times and then left to end; of each kill whether it was
-    within the stage, the last one at most not. It has the supervised start of the run that was left alone, unless that is
-    the stage."""
+    within the stage, the last one at most not. It has the supervised start of the run that was left
+    alone, unless that is the stage."""
     for name in ("killed", "killed-cache"):
         shutil.rmtree(folder / name, ignore_errors=True)
     if stage != "start":
