@@ -129,7 +129,7 @@ def test_retrieval(run: Run) -> None:
     assert result["same_top5"] == 1.0
     assert result["speedup"] > 0
     assert result["speedup_memory"] > 0
-    assert result["server_answers"] >= 4
+    assert result["server_answers"] > 0
     assert result["server_errors"] == 0
     assert 0 < result["query_ms_median"] <= result["query_ms_p95"] <= result["query_ms_most"]
 
