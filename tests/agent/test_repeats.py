@@ -1,7 +1,7 @@
 """Circles: what a greedy agent does again is not sampled again, and everything stays as it was.
 
-Each test makes a trajectory twice, the long way and with ``reuse_repeats``, and compares them
-whole: ids, log-probabilities, texts, counts, ending.
+Each test makes a trajectory twice, the long way and with ``reuse_repeats``, and compares all of it:
+ids, log-probabilities, texts, counts, ending.
 """
 
 from __future__ import annotations
