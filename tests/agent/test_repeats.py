@@ -1,4 +1,5 @@
-"""Circles: what a greedy agent does again is not sampled again, and everything stays as it was.
+"""Circles (specification sections 4 and 9): what a greedy agent does again is not sampled again,
+and everything stays as it was.
 
 Each test makes a trajectory twice, the long way and with ``reuse_repeats``, and compares all of it:
 ids, log-probabilities, texts, counts, ending.

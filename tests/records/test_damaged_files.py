@@ -209,7 +209,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (run / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
     common = {"model": "a", "context": "memory", "format_valid": True, "metrics": METRICS}
     tokens = dict.fromkeys(("total_tokens", "peak_tokens", "policy_tokens"), 5)
-    tools = dict.fromkeys(("tool_calls", "tool_failures", "tool_errors"), 0)
+    tools = dict.fromkeys(("tool_calls", "tool_failures", "tool_errors", "repeated_rounds"), 0)
     one = {**world_trajectory(), **common, **tokens, **tools, "golds": [["Arlo"], ["Amber"]]}
     one["rounds"] = one["rounds"][:2]
     trajectories = [{**one, "task": task} for task in ("s", "t", "u")]
