@@ -8,6 +8,7 @@ setup(
     package_data={
         "mempo": ["py.typed"],
         "mempo.agent.prompts": ["*.txt"],
+        "mempo.demonstrations": ["shipped/*"],
         "mempo.inspect": ["page/*"],
         "mempo.conf": ["**/*.yaml"],
     },

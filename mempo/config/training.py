@@ -48,6 +48,7 @@ class SftConfig:
     weight_decay: float = Field(default=0.01, ge=0.0)
     max_grad_norm: float = Field(default=1.0, gt=0.0)
     worlds: int = Field(default=64, ge=1)
+    objectives: tuple[int, int] | None = None
     demonstrations: int = Field(default=20000, ge=1)
     drop_probability: float = Field(default=0.35, ge=0.0, lt=1.0)
     trajectory_share: float = Field(default=0.45, ge=0.0, le=1.0)
@@ -62,6 +63,11 @@ class SftConfig:
             raise ValueError(
                 f"sft.trajectory_share + sft.round_share + sft.answer_share is {total:g}: "
                 "make them add up to 1"
+            )
+        if self.objectives is not None and not 1 <= self.objectives[0] <= self.objectives[1]:
+            raise ValueError(
+                f"sft.objectives={list(self.objectives)}: give the fewest and the most questions "
+                "of a demonstration, such as [1,10], or null for data.objectives"
             )
         return self
 

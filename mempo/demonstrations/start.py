@@ -22,6 +22,10 @@ from mempo.runtime.cache import cached_folder
 
 _TOKENIZER_DEMONSTRATIONS = 2000
 _SYSTEM_PROMPT_REPEATS = 10
+_TRAINING = (
+    *("steps", "batch_size", "micro_batch_tokens", "learning_rate", "warmup_steps"),
+    *("weight_decay", "max_grad_norm", "demonstrations"),
+)
 
 
 def start_folder(config: Config) -> str:
@@ -46,13 +50,14 @@ def start_folder(config: Config) -> str:
 def demonstrations_key(config: Config) -> dict[str, Any]:
     """All that decides which demonstrations are made and how they read, by content: a template is
     its text, whatever its file is called."""
+    world = config.data.world
     shown = ("top_k", "title_weight", "passage_chars", "page_chars", "short_chars")
-    drawn = ("seed", "worlds", "drop_probability")
+    drawn = ("seed", "worlds", "objectives", "drop_probability")
     shares = ("trajectory_share", "round_share", "answer_share")
     return {
         "sft": {name: getattr(config.sft, name) for name in (*drawn, *shares)},
-        "world": config.data.world,
-        "objectives": config.data.objectives,
+        "world": [world.passages, world.min_hops, world.max_hops, world.page_fact_share],
+        "objectives": config.sft.objectives or config.data.objectives,
         "retriever": {name: getattr(config.retriever, name) for name in shown},
         "scoring": [config.scoring.filler, config.scoring.answer_template],
         "prompt": template_text(config.model.prompt_template),
@@ -61,13 +66,20 @@ def demonstrations_key(config: Config) -> dict[str, Any]:
 
 
 def supervised_key(config: Config, base: str) -> dict[str, Any]:
-    """All that decides what the supervised start from the model ``base`` becomes; not what is
+    """All that decides what the supervised start from the model ``base`` becomes."""
+    return {
+        **demonstrations_key(config),
+        **training_key(config),
+        "base": model_content(base, Path(config.cache_dir) / "digests"),
+    }
+
+
+def training_key(config: Config) -> dict[str, Any]:
+    """What decides, besides model and demonstrations, how they are trained on; not what is
     computed again, by which attention, and adapters, which come later."""
     template = config.model.chat_template
     return {
-        **demonstrations_key(config),
-        "base": model_content(base, Path(config.cache_dir) / "digests"),
-        "sft": config.sft,
+        "training": {name: getattr(config.sft, name) for name in _TRAINING},
         "dtype": config.model.dtype,
         "chat_template": None if template is None else read_chat_template(template),
         "observation": config.rollout.max_observation_tokens,

@@ -34,10 +34,14 @@ DemonstrationKind = Literal["trajectory", "round", "answer"]
 
 EMPTY_MEMORY: Final = "nothing yet"
 UNKNOWN: Final = "unknown"
+ROUNDS_PER_FACT: Final = 3
+"""A full history needs no more: a search and a page for each fact."""
 MAX_ROUNDS: Final = 12
-"""In the memory context, where facts get lost; a full history needs at most three per fact."""
+"""In the memory context, where facts get lost and are looked up again; of many facts, as many as a
+full history has."""
 
 _FULL_OBJECTIVES_SHARE: Final = 0.8
+_GROWING_SHARE: Final = 0.5
 _COMPLETE_SHARE: Final = 0.65
 _LOSSLESS_SHARE: Final = 0.5
 _ATTEMPTS: Final = 100
@@ -88,25 +92,35 @@ class Oracle:
     """Answers tasks of one world by following their chains with the real tools.
 
     With ``full_history`` it knows every fact it has seen; without, it knows what its last memory
-    and the newest observation hold, as in the memory context.
+    and the newest observation hold, as in the memory context. ``many``: tasks have many facts.
     """
 
-    def __init__(self, toolbox: ToolBox, scoring: ScoringConfig, drop_probability: float) -> None:
+    def __init__(
+        self,
+        toolbox: ToolBox,
+        scoring: ScoringConfig,
+        drop_probability: float,
+        many: bool = False,
+    ) -> None:
         self._toolbox = toolbox
         self._scoring = scoring
         self._drop_probability = drop_probability
+        self._many = many
 
     def run(
         self, task: Task, rng: random.Random, full_history: bool
     ) -> tuple[list[OracleRound], bool]:
-        """The rounds and whether the last one answers; see ``MAX_ROUNDS`` for their limit."""
+        """The rounds and whether the last one answers; see ``ROUNDS_PER_FACT`` and ``MAX_ROUNDS``
+        for their limit."""
         chains = world_chains(task.metadata)
         session = self._toolbox.session(task)
         rounds: list[OracleRound] = []
         known: frozenset[Fact] = frozenset()
         searched: frozenset[Fact] = frozenset()
         visible = ""
-        limit = 1 + 3 * sum(map(len, chains)) if full_history else MAX_ROUNDS
+        limit = 1 + ROUNDS_PER_FACT * sum(map(len, chains))
+        if not full_history:
+            limit = max(limit, MAX_ROUNDS) if self._many else MAX_ROUNDS
         for number in range(1, limit + 1):
             known = learn(chains, known, visible)
             kept = self.keep(chains, known, rng) if number > 1 else known
@@ -193,7 +207,9 @@ def generate_demonstrations(
 ) -> Iterator[Demonstration]:
     """``count`` demonstrations, one after another from ``config.worlds`` worlds of split "sft".
 
-    Tasks have ``objectives`` questions in four of five cases, fewer in the others, and
+    Tasks have as many questions as ``config.objectives`` says, from its first number to its second,
+    which is reached step by step over the first half: what is learnt of short ones is cheap.
+    Without it ``objectives`` in four of five cases and fewer in the others. Each has
     ``world_config.min_hops`` to ``max_hops`` hops. ``progress`` is called with the number made so
     far. ``scoring`` gives the answer's form (its defaults when ``None``). The same arguments give
     the same demonstrations. Raises ``WorldError`` when the settings leave no task answerable.
@@ -210,9 +226,18 @@ def generate_demonstrations(
                 world_config.page_fact_share,
             )
             workshops[number] = _Workshop(world, config, world_config, retriever_config, scoring)
-        yield workshops[number].make(objectives, random.Random(f"demonstration/{seed}/{index}"))
+        rng = random.Random(f"demonstration/{seed}/{index}")
+        yield workshops[number].make(_objective_range(config, objectives, index / count), rng)
         if progress is not None:
             progress(index + 1)
+
+
+def _objective_range(config: SftConfig, objectives: int, done: float) -> range:
+    """The numbers of questions that a demonstration may have, when ``done`` of all are made."""
+    if config.objectives is None:
+        return range(1, objectives + 1)
+    low, high = config.objectives
+    return range(low, low + round((high - low) * min(1.0, done / _GROWING_SHARE)) + 1)
 
 
 @dataclass(frozen=True)
@@ -233,16 +258,19 @@ class _Workshop:
     def oracle(self, lossless: bool = False) -> Oracle:
         """The agent that drops facts, or one that drops none."""
         drop_probability = 0.0 if lossless else self.config.drop_probability
-        return Oracle(self.toolbox, self.scoring, drop_probability)
+        many = self.config.objectives is not None
+        return Oracle(self.toolbox, self.scoring, drop_probability, many)
 
-    def make(self, objectives: int, rng: random.Random) -> Demonstration:
+    def make(self, objectives: range, rng: random.Random) -> Demonstration:
         """One demonstration; its kind is drawn by the configured shares."""
         kinds: tuple[DemonstrationKind, ...] = ("trajectory", "round", "answer")
         config = self.config
         weights = (config.trajectory_share, config.round_share, config.answer_share)
         kind = rng.choices(kinds, weights)[0]
         full_history = kind == "trajectory" or (kind == "answer" and rng.random() < 0.5)
-        lossless = kind == "round" and rng.random() < _LOSSLESS_SHARE
+        # Of many facts something is lost in every round: an answer would hardly ever be reached.
+        lossless = kind == "answer" and config.objectives is not None
+        lossless = lossless or (kind == "round" and rng.random() < _LOSSLESS_SHARE)
         task, rounds = self._attempt(
             objectives, rng, self.oracle(lossless), full_history, unfinished=kind == "round"
         )
@@ -256,9 +284,17 @@ class _Workshop:
             turns = self._answer_after_memory(task, rounds, rng)
         return Demonstration(task.question, tuple(turns), kind)
 
+    def _objective_count(self, objectives: range, full_history: bool, rng: random.Random) -> int:
+        """How many questions a task has. Of a configured range, a full history takes few more often
+        (in proportion to 1 / n), since its length grows with them."""
+        if self.config.objectives is None:
+            full = rng.random() < _FULL_OBJECTIVES_SHARE
+            return objectives[-1] if full else rng.choice(objectives)
+        return rng.choices(objectives, [1.0 / n if full_history else 1.0 for n in objectives])[0]
+
     def _attempt(
         self,
-        objectives: int,
+        objectives: range,
         rng: random.Random,
         oracle: Oracle,
         full_history: bool,
@@ -266,10 +302,9 @@ class _Workshop:
     ) -> tuple[Task, list[OracleRound]]:
         """A task and the oracle's rounds; attempts without an answer count if ``unfinished``."""
         for _ in range(_ATTEMPTS):
-            full = rng.random() < _FULL_OBJECTIVES_SHARE
             task = self.world.sample_task(
                 rng,
-                objectives if full else rng.randint(1, objectives),
+                self._objective_count(objectives, full_history, rng),
                 self.world_config.min_hops,
                 self.world_config.max_hops,
                 "demonstration",

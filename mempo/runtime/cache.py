@@ -19,9 +19,13 @@ FORMAT = 1
 
 def cached_path(cache_dir: str, name: str, key: Mapping[str, Any]) -> Path:
     """Where the folder for ``key`` (plain values and dataclasses) is or would be."""
+    return Path(cache_dir) / f"{name}-{key_digest(key)}"
+
+
+def key_digest(key: Mapping[str, Any]) -> str:
+    """16 hexadecimal digits that stand for ``key`` (plain values and dataclasses)."""
     text = json.dumps({"format": FORMAT, **key}, sort_keys=True, default=_plain)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return Path(cache_dir) / f"{name}-{digest}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def cached_folder(

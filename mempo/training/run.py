@@ -18,6 +18,7 @@ from mempo.agent.prompts import load_template
 from mempo.config import Config, TrainerConfig
 from mempo.data.tasks import TaskSets, load_task_sets
 from mempo.demonstrations.encoding import TrainingText, encode_demonstration
+from mempo.demonstrations.shipped import shipped_start
 from mempo.demonstrations.start import start_folder, supervised_key
 from mempo.demonstrations.world import generate_demonstrations
 from mempo.models.loading import load_policy, load_tokenizer
@@ -82,7 +83,13 @@ def train(
 
 
 def supervised_start(config: Config, callbacks: Sequence[Callback] = ()) -> str:
-    """The folder of the supervised start, from the cache or trained now."""
+    """The folder of the supervised start: the package's, from the cache, or trained now.
+
+    ``stage=sft`` is about training it, so there the package's own does not count.
+    """
+    if config.stage != "sft" and (shipped := shipped_start(config)) is not None:
+        _say("supervised start: the one that comes with the package (stage=sft trains it anew)")
+        return str(shipped)
     base = start_folder(config)
     key = supervised_key(config, base)
     path = cached_path(config.cache_dir, "sft", key)

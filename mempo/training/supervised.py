@@ -177,14 +177,16 @@ class SftDataModule(L.LightningDataModule):
 
 
 def _draw_steps(texts: Sequence[TrainingText], config: SftConfig) -> list[list[int]]:
-    """The texts of each optimizer step; every pass over the texts is shuffled anew."""
+    """The texts of each optimizer step. Every pass is shuffled anew, but the first one goes in
+    order where the texts grow (``sft.objectives``)."""
     if not texts:
         raise ValueError("supervised fine-tuning needs texts: there is no demonstration")
     steps: list[list[int]] = []
     passes = 0
     while len(steps) < config.steps:
         order = list(range(len(texts)))
-        random.Random(derive_seed("sft", config.seed, passes)).shuffle(order)
+        if passes or config.objectives is None:
+            random.Random(derive_seed("sft", config.seed, passes)).shuffle(order)
         steps += [
             order[first : first + config.batch_size]
             for first in range(0, len(order), config.batch_size)

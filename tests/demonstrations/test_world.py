@@ -39,11 +39,12 @@ def generate(
     seed: int = 0,
     world: dict[str, Any] | None = None,
     retriever: dict[str, Any] | None = None,
+    objectives_range: tuple[int, int] | None = None,
     **sft: Any,
 ) -> list[Demonstration]:
     return list(
         generate_demonstrations(
-            SftConfig(**{"worlds": 4, **sft}),
+            SftConfig(**{"worlds": 4, "objectives": objectives_range, **sft}),
             WorldConfig(**{"passages": 200, **(world or {})}),
             RetrieverConfig(**(retriever or {})),
             objectives,
@@ -206,6 +207,22 @@ def test_the_answer_has_the_form_that_scoring_uses() -> None:
         scoring=scoring,
     )
     assert re.fullmatch(r"\[Done\.\]<answer>[^<]+</answer>", made.turns[-1].text)
+
+
+def test_the_number_of_questions_grows_to_its_range() -> None:
+    """Two to six over the first half: 2 + round(4 * 2 * done); full histories prefer few."""
+    made = generate(COUNT, objectives=1, objectives_range=(2, 6))
+    counts = [demonstration.question.count("?") for demonstration in made]
+    for index, count in enumerate(counts):
+        assert 2 <= count <= 2 + round(4 * min(1.0, 2 * index / COUNT))
+    late = list(zip(made, counts, strict=True))[COUNT // 2 :]
+    rounds = Counter(count for one, count in late if one.kind == "round")
+    whole = Counter(count for one, count in late if one.kind == "trajectory")
+    assert set(rounds) == set(whole) == {2, 3, 4, 5, 6}
+    assert rounds.total() > 80 < whole.total()
+    # 1 / 2 of 1 / 2 + … + 1 / 6 = 1.45; a fifth without the preference.
+    assert whole[2] / whole.total() == pytest.approx(0.5 / 1.45, abs=0.12)
+    assert rounds[2] / rounds.total() == pytest.approx(0.2, abs=0.12)
 
 
 def test_memories_drop_each_fact_with_the_configured_probability() -> None:
