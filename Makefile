@@ -23,7 +23,7 @@ INSTALLED := $(VENV)/.installed-$(ENGINE)
 INSTALLED_DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install clean-install train evaluate test test-long families coverage break-formulas list-tests bench locks lint format typecheck clean
+.PHONY: help install clean-install train evaluate test test-long families coverage break-formulas list-tests bench study locks lint format typecheck clean
 
 help:  ## list what there is
 	@echo "make TARGET [ARGS=\"...\"] [PYTHON=python3.12] [GPU=1]"
@@ -94,6 +94,9 @@ break-formulas: $(INSTALLED_DEV)  ## break each formula once and list the tests 
 
 list-tests: $(INSTALLED)  ## list every test by section of the specification
 	@$(BIN)/python scripts/list_tests.py $(ARGS)
+
+study: $(INSTALLED)  ## train and evaluate what docs/study.md reports; ARGS=--quick in ten minutes
+	@$(BIN)/python -m study $(ARGS)
 
 bench: $(INSTALLED)  ## time every claim of docs/benchmarks.md, a table last; ARGS=--full for its shapes
 	@$(BIN)/python benchmarks/table.py $(ARGS)

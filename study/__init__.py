@@ -1,0 +1,1 @@
+"""The study of docs/study.md: trained and evaluated cell by cell, by one command."""
