@@ -90,6 +90,11 @@ class SftConfig:
                 f"sft.path={', '.join(self.paths)} is not read with sft.source=world: choose "
                 "sft=file, or leave the path out"
             )
+        if self.source == "world" and self.heldout_share > 0:
+            raise ValueError(
+                f"sft.heldout_share={self.heldout_share:g} is not read with sft.source=world: "
+                "leave it at 0"
+            )
         if self.source == "file" and not self.enabled:
             raise ValueError(
                 "sft.source=file is not read with sft.enabled=false: choose sft=file, or set "

@@ -116,6 +116,7 @@ def test_memory_contexts_of_every_kind(newest: Any, keep: Any, tmp_path: Path) -
     assert_equals(texts, trajectory)
 
 
+@pytest.mark.slow
 def test_smollm2s_own_tokenizer(tmp_path: Path) -> None:
     conversation = Conversation(load_packaged_tokenizer(), SYSTEM)
     for context in ("full", "memory"):
