@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from mempo.agent.prompts import load_template
+from mempo.command.cli import compose
 from mempo.config import SftConfig
 from mempo.demonstrations.asked_question import PromptFrame, prompt_frame
 from mempo.demonstrations.trajectory_files import ReadTrajectories, read_trajectory_files
 from mempo.demonstrations.trajectory_shapes import WrittenRound, unwrapped
 from mempo.row_files.rows import DataError
+from tests.support.docs_examples import commands, example
 
 ROWS = Path(__file__).resolve().parents[1] / "fixtures" / "trajectories"
 FRAME = prompt_frame(load_template("default"))
@@ -259,3 +261,11 @@ def test_nothing_left_and_nothing_there(tmp_path: Path) -> None:
 def test_one_path_or_several() -> None:
     assert SftConfig(source="file", path="a").paths == ("a",)
     assert replace(SftConfig(), source="file", path=("a", "b")).paths == ("a", "b")
+
+
+def test_the_pages_row_and_command(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", json.loads(example("cold_start.md", "json")))
+    assert [one.rounds for one in read(path).trajectories] == [USUAL]
+    ((*settings,),) = commands("cold_start.md")
+    sft = compose("train", settings).sft
+    assert (sft.enabled, sft.source, sft.paths) == (True, "file", ("trajectories.jsonl",))
