@@ -45,7 +45,15 @@ def prompt_frame(template: jinja2.Template) -> PromptFrame:
     return PromptFrame(parts[0], parts[1]) if len(parts) == 2 else PromptFrame("", "")
 
 
-def asked_question(row: Row, text: str, frame: PromptFrame) -> str:
+@dataclass(frozen=True)
+class Asked:
+    """``taken_off``: instructions of the file's own stood around it."""
+
+    question: str
+    taken_off: bool = False
+
+
+def asked_question(row: Row, text: str, frame: PromptFrame) -> Asked:
     """The row's own ``question``, else what ``text`` asks: all of it, or without the run's
     instructions, or without those of ASearcher, MEM1 and Search-R1.
 
@@ -53,19 +61,19 @@ def asked_question(row: Row, text: str, frame: PromptFrame) -> str:
     it is the question.
     """
     if row.first("question") is not None:
-        return row.text("question")
+        return Asked(row.text("question"))
     if not text.strip():
         raise row.fault("the question is blank")
     own = text.strip().removeprefix(frame.before.lstrip()).removesuffix(frame.after.rstrip())
     taken = len(frame.before.lstrip()) + len(frame.after.rstrip())
     if taken and len(own) == len(text.strip()) - taken and own.strip():
-        return own.strip()
+        return Asked(own.strip())
     if not _TAG.search(text):
-        return text.strip()
+        return Asked(text.strip())
     for pattern in _ASKED:
         found = pattern.search(text)
         if found is not None and found["question"].strip():
-            return found["question"].strip()
+            return Asked(found["question"].strip(), taken_off=True)
     raise row.fault(
         "the first user's turn holds instructions, and which part of them is the question is not "
         'known: give it by itself in a field "question"'

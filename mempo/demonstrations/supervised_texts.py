@@ -75,6 +75,7 @@ def file_layout(config: Config, base: str, tokenizer: Any) -> Layout:
         config.sft.context or rollout.context,
         rollout.memory_context,
         config.retriever.short_chars,
+        config.sft.skip_bad_rows,
     )
 
 

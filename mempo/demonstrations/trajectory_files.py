@@ -32,7 +32,10 @@ RULES: Final = {
 }
 """Specification section 2, as faults of a row name them."""
 
-_SKIPPED: Final = "could not be used and were left out (sft.skip_bad_rows)"
+HOW_TO_SKIP: Final = "sft.skip_bad_rows=true leaves such rows out and counts them"
+
+SKIPPED: Final = "could not be used and were left out (sft.skip_bad_rows)"
+_INSTRUCTIONS: Final = "asked inside instructions of their own, which were taken off"
 _BELOW: Final = "have no reward above sft.min_reward and were left out"
 
 
@@ -66,11 +69,12 @@ def read_trajectory_files(config: SftConfig, frame: PromptFrame) -> ReadTrajecto
                 _check(trajectory, config.may_break)
             except DataError as error:
                 if not config.skip_bad_rows:
-                    remedy = "sft.skip_bad_rows=true leaves such rows out and counts them"
-                    raise DataError(f"{error}. {remedy}") from None
-                told.add(_SKIPPED, str(error))
+                    raise DataError(f"{error}. {HOW_TO_SKIP}") from None
+                told.add(SKIPPED, str(error))
             else:
                 kept.append(trajectory)
+                if trajectory.instructions:
+                    told.add(_INSTRUCTIONS, row.place)
     if not kept:
         why = "; ".join(told.sentences()) or "the files hold no rows"
         raise DataError(f"sft.path={', '.join(config.paths)}: no trajectory is left: {why}")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from mempo.agent.protocol import OBSERVATION_CLOSE, OBSERVATION_OPEN, OBSERVATION_TAG, parse_round
-from mempo.demonstrations.asked_question import PromptFrame, asked_question
+from mempo.demonstrations.asked_question import Asked, PromptFrame, asked_question
 from mempo.row_files.rows import Row, seen
 
 Speaker = Literal["system", "user", "assistant", "observation"]
@@ -55,12 +55,15 @@ class WrittenRound:
 @dataclass(frozen=True)
 class WrittenTrajectory:
     """A row as it was read. ``reward`` is ``None`` where the row tells none. ``place``: its file
-    and line."""
+    and line. ``system`` and ``instructions`` are not used: the row's own system message, and
+    whether its own instructions stood around the question."""
 
     question: str
     rounds: tuple[WrittenRound, ...]
     reward: float | None
     place: str
+    system: str | None = None
+    instructions: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,15 +77,17 @@ def written_trajectory(row: Row, frame: PromptFrame) -> WrittenTrajectory:
 
     Raises ``DataError`` with the row's place when it has none of the shapes.
     """
-    chat = row.first(*_CHATS)
+    chat, system = row.first(*_CHATS), None
     if chat is not None:
-        question, rounds = _spoken(row, _chat(row, chat), frame)
+        messages = _chat(row, chat)
+        system = messages[0].text if messages[0].speaker == "system" else None
+        asked, rounds = _spoken(row, messages, frame)
     elif row.first("rounds") is not None:
-        question, rounds = row.text("question"), _own_rounds(row)
+        asked, rounds = Asked(row.text("question")), _own_rounds(row)
     elif row.first("memory") is not None:
-        question, rounds = _spoken(row, _records(row), frame)
+        asked, rounds = _spoken(row, _records(row), frame)
     elif row.first("q") is not None and row.first("r0") is not None:
-        question, rounds = asked_question(row, row.text("q"), frame), _numbered_rounds(row)
+        asked, rounds = asked_question(row, row.text("q"), frame), _numbered_rounds(row)
     else:
         raise row.fault(
             'no trajectory: give the chat in "messages" (role, content) or "conversations" '
@@ -90,7 +95,9 @@ def written_trajectory(row: Row, frame: PromptFrame) -> WrittenTrajectory:
         )
     if not rounds:
         raise row.fault("the trajectory has no round: no assistant's turn follows the question")
-    return WrittenTrajectory(question, tuple(rounds), _reward(row), row.place)
+    return WrittenTrajectory(
+        asked.question, tuple(rounds), _reward(row), row.place, system, asked.taken_off
+    )
 
 
 # Shapes
@@ -154,14 +161,14 @@ def _numbered_rounds(row: Row) -> list[WrittenRound]:
 
 def _spoken(
     row: Row, messages: list[_Message], frame: PromptFrame
-) -> tuple[str, list[WrittenRound]]:
+) -> tuple[Asked, list[WrittenRound]]:
     """The question and the rounds of a chat. A system message is the run's own business."""
     if messages and messages[0].speaker == "system":
         messages = messages[1:]
     if not messages or messages[0].speaker != "user":
         who = messages[0].speaker if messages else "nobody"
         raise row.fault(f"the chat must begin with the user's question, {who} begins")
-    question = asked_question(row, messages[0].text, frame)
+    asked = asked_question(row, messages[0].text, frame)
     rounds: list[WrittenRound] = []
     for number, message in enumerate(messages[1:], start=2):
         if message.speaker == "system":
@@ -181,7 +188,7 @@ def _spoken(
             )
         else:
             rounds[-1] = WrittenRound(rounds[-1].text, unwrapped(message.text))
-    return question, rounds
+    return asked, rounds
 
 
 def _split(text: str) -> Iterator[WrittenRound]:

@@ -20,11 +20,13 @@ from mempo.agent.protocol import OBSERVATION_CLOSE, OBSERVATION_OPEN, TAGS, pars
 from mempo.config import ContextConfig
 from mempo.demonstrations.demonstration import Demonstration, Turn
 from mempo.demonstrations.encoding import TrainingText, encode_demonstration
+from mempo.demonstrations.trajectory_files import HOW_TO_SKIP, SKIPPED
 from mempo.demonstrations.trajectory_shapes import WrittenTrajectory
 from mempo.row_files.rows import DataError
 from mempo.row_files.told import Told
 
 _TAGS: Final = frozenset(f"<{slash}{tag}>" for tag in TAGS for slash in ("", "/"))
+_SYSTEM: Final = "bring another system message, which is not used (model.system_prompt is)"
 _CUT: Final = "are longer than the limit (sft.max_tokens) and end with an earlier round"
 _LEFT_OUT: Final = "hold no round within the limit (sft.max_tokens) and were left out"
 _OBSERVATIONS_CUT: Final = (
@@ -44,14 +46,24 @@ class Layout:
     context: Literal["full", "memory", "both"] = "full"
     memory_context: ContextConfig = field(default_factory=ContextConfig)
     short_chars: int = 100
+    skip_bad_rows: bool = False
 
 
 def trajectory_texts(
     trajectories: Iterable[WrittenTrajectory], layout: Layout, told: Told
 ) -> Iterator[TrainingText]:
     """The texts of each trajectory; ``told`` counts what was cut. Raises ``DataError`` for an
-    assistant's turn that holds a control mark of the tokenizer."""
+    assistant's turn that holds a control mark of the tokenizer, or counts it
+    (``sft.skip_bad_rows``)."""
     for trajectory in trajectories:
+        fault = _control_mark(trajectory, layout.conversation)
+        if fault is not None and not layout.skip_bad_rows:
+            raise DataError(f"{fault}. {HOW_TO_SKIP}")
+        if fault is not None:
+            told.add(SKIPPED, fault)
+            continue
+        if trajectory.system is not None and not _is_the_runs(trajectory.system, layout):
+            told.add(_SYSTEM, trajectory.place)
         turns = _turns(trajectory, layout, told)
         for demonstration in _demonstrations(trajectory.question, turns, layout):
             text = encode_demonstration(
@@ -77,19 +89,29 @@ def cut_at_round_end(text: TrainingText, limit: int) -> TrainingText | None:
     return None
 
 
-def _turns(trajectory: WrittenTrajectory, layout: Layout, told: Told) -> list[Turn]:
-    """Assistant's turns and observations in turn, as the rollout would have kept them."""
-    conversation = layout.conversation
+def _control_mark(trajectory: WrittenTrajectory, conversation: Conversation) -> str | None:
+    """What is wrong with a trajectory whose rounds would be read as more than text."""
     marks = [mark.text for mark in conversation.inert.marks if mark.text not in _TAGS]
-    turns: list[Turn] = []
-    cut = False
     for number, one in enumerate(trajectory.rounds, start=1):
         mark = next((mark for mark in marks if mark in one.text), None)
         if mark is not None:
-            raise DataError(
+            return (
                 f"{trajectory.place}: round {number} holds {mark}, a control mark of the model's "
                 "tokenizer: take it out of the assistant's turn"
             )
+    return None
+
+
+def _is_the_runs(system: str, layout: Layout) -> bool:
+    return system.strip() == (layout.conversation.system_prompt or "").strip()
+
+
+def _turns(trajectory: WrittenTrajectory, layout: Layout, told: Told) -> list[Turn]:
+    """Assistant's turns and observations in turn, as the rollout would have kept them."""
+    conversation = layout.conversation
+    turns: list[Turn] = []
+    cut = False
+    for number, one in enumerate(trajectory.rounds, start=1):
         # Nothing after an action is kept (specification section 2).
         turns.append(Turn("assistant", one.text[: parse_round(one.text, number).action_end]))
         if one.observation is not None and number < len(trajectory.rounds):

@@ -97,7 +97,9 @@ def test_asearchers_dump() -> None:
     """Pieces up to a tool call are one round, and the thought that its prompt opens is opened."""
     with pytest.raises(DataError, match="round 2 breaks rule 8 of the protocol: a round after"):
         read(ROWS / "asearcher_dump.jsonl")
-    (found,) = read(ROWS / "asearcher_dump.jsonl", may_break=(8,)).trajectories
+    whole = read(ROWS / "asearcher_dump.jsonl", may_break=(8,))
+    assert whole.told.count("asked inside instructions of their own, which were taken off") == 1
+    (found,) = whole.trajectories
     assert (found.question, found.reward) == (QUESTION, 1.0)
     first, last = found.rounds
     assert first.text == (

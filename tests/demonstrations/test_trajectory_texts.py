@@ -192,3 +192,25 @@ def test_an_assistants_control_mark_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", row)
     with pytest.raises(DataError, match=r"a\.jsonl:1: round 1 holds <\|im_end\|>, a control mark"):
         texts_of(path, make_conversation("tags"), "full")
+    told = Told()
+    whole = read_trajectory_files(SftConfig(source="file", path=str(path)), prompt_frame(TEMPLATE))
+    layout = Layout(make_conversation("tags"), TEMPLATE, BUDGET, 4000, skip_bad_rows=True)
+    assert list(trajectory_texts(whole.trajectories, layout, told)) == []
+    assert told.count("could not be used and were left out (sft.skip_bad_rows)") == 1
+
+
+def test_another_system_message_is_counted_and_not_used(tmp_path: Path) -> None:
+    def row(system: str) -> dict[str, Any]:
+        contents = (system, "Who?", "<think>a</think><answer>b</answer>")
+        roles = ("system", "user", "assistant")
+        pairs = zip(roles, contents, strict=True)
+        return {"messages": [{"role": role, "content": content} for role, content in pairs]}
+
+    conversation, told = make_conversation("tags"), Told()
+    path = write(tmp_path / "a.jsonl", row(SYSTEM), row("Be brief."))
+    first, second = texts_of(path, conversation, "full", told)
+    assert first == second
+    assert list(told.sentences()) == [
+        "1 rows bring another system message, which is not used (model.system_prompt is) (the "
+        f"first: {path}:2)"
+    ]
