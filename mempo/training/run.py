@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
+import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 
@@ -30,6 +31,7 @@ from mempo.runtime.processes import (
     finish_collectives_at_exit,
     is_first_process,
 )
+from mempo.runtime.seeds import derive_seed
 from mempo.training.checkpoint_io import AtomicCheckpointIO, check_fits, checkpoint_to_go_on_from
 from mempo.training.datamodule import RolloutDataModule
 from mempo.training.loggers import build_logger, finish_loggers
@@ -98,13 +100,18 @@ def supervised_start(
         return str(path)
     require_writable(config.cache_dir, "cache_dir")
     _say(f"supervised start: not in the cache, training it now ({config.sft.steps} steps)")
-    _fine_tune(
-        config,
-        base,
-        lambda write: cached_folder(config.cache_dir, "sft", key, write),
-        callbacks,
-        trajectories,
-    )
+    # Adapters start at random: what the cache keeps depends on sft.seed alone, and what comes
+    # after it not on whether the cache had it.
+    gpus = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(gpus):
+        torch.manual_seed(derive_seed("sft/adapters", config.sft.seed))
+        _fine_tune(
+            config,
+            base,
+            lambda write: cached_folder(config.cache_dir, "sft", key, write),
+            callbacks,
+            trajectories,
+        )
     _say(f"supervised start: {path}")
     return str(path)
 

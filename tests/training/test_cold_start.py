@@ -111,6 +111,21 @@ def test_adapters_are_trained_alone_and_merged(tmp_path: Path) -> None:
     assert sorted(path.name[:3] for path in (tmp_path / "cache").iterdir()) == ["sft", "sft"]
 
 
+def test_adapters_start_by_the_settings_alone(tmp_path: Path) -> None:
+    """Not by what drew random numbers before, and nothing after them is drawn otherwise."""
+    found, drawn = [], []
+    for place in ("one", "two"):
+        (tmp_path / place).mkdir()
+        settings = config(tmp_path / place, "lora=default", "sft.train=adapters", "sft.steps=1")
+        torch.manual_seed(len(place + "x" * len(found)))
+        expected = torch.rand(1, generator=torch.Generator().manual_seed(torch.initial_seed()))
+        found.append(weights_of(supervised_start(settings)))
+        drawn.append(float(torch.rand(1)) == float(expected))
+    assert drawn == [True, True]
+    for name in found[0]:
+        torch.testing.assert_close(found[0][name], found[1][name], rtol=0, atol=0)
+
+
 def test_the_limit_is_the_smallest(tmp_path: Path) -> None:
     folder = str(tmp_path / "model")
     assert longest_text(config(tmp_path, "sft.max_tokens=50"), folder) == 50
