@@ -113,7 +113,7 @@ def test_adapters_are_trained_alone_and_merged(tmp_path: Path) -> None:
 
 def test_adapters_start_by_the_settings_alone(tmp_path: Path) -> None:
     """Not by what drew random numbers before, and nothing after them is drawn otherwise."""
-    found, drawn = [], []
+    found, drawn = list[dict[str, torch.Tensor]](), list[bool]()
     for place in ("one", "two"):
         (tmp_path / place).mkdir()
         settings = config(tmp_path / place, "lora=default", "sft.train=adapters", "sft.steps=1")
