@@ -1,4 +1,5 @@
-"""Progress of the supervised stage: a bar, and the loss every hundredth step."""
+"""Progress of the supervised stage: a bar, and the loss of the first and of every hundredth
+step."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ class SupervisedProgressCallback(pl.Callback):
         if self._bar is not None:
             self._bar.advance(int(batch.last_of_step), int(batch.attention_mask.sum()))
         step = trainer.global_step
-        due = step % _PRINT_EVERY == 0 or step == self.steps
+        due = step % _PRINT_EVERY == 0 or step in (1, self.steps)
         if batch.last_of_step and due and trainer.is_global_zero:
             loss = float(trainer.callback_metrics["sft/loss"])
             print(f"supervised step {step}/{self.steps} | loss {loss:.3f}", flush=True)

@@ -22,6 +22,13 @@ from mempo.command.memory_estimate import (
     estimate_memory,
 )
 from mempo.command.model_sizes import model_sizes
+from mempo.command.supervised_plan import (
+    SupervisedPlan,
+    plan_supervised,
+    supervised_fits,
+    supervised_lines,
+    supervised_remedy,
+)
 from mempo.config import Config
 from mempo.runtime.errors import ConfigError
 
@@ -35,7 +42,8 @@ ASSUMED_DEVICES = 8
 @dataclass(frozen=True)
 class Plan:
     """What a configuration asks for. Token and row counts are upper bounds per epoch, over all
-    devices; ``advice`` is one sentence that says whether it fits and what to change if not."""
+    devices; ``advice`` is one sentence that says whether it fits and what to change if not.
+    ``supervised`` is ``None`` without a supervised start, which comes before RL and its engine."""
 
     model: str
     parameters: ParameterCount
@@ -49,6 +57,7 @@ class Plan:
     memory: MemoryPerDevice
     fits: bool
     advice: str
+    supervised: SupervisedPlan | None = None
 
 
 def planned_world_size(config: Config, gpus: int) -> tuple[int, bool]:
@@ -84,6 +93,11 @@ def make_plan(config: Config, world_size: int, devices_assumed: bool = False) ->
     memory = estimate_memory(
         config, sizes.architecture, world_size, sizes.parameters, sizes.adapters
     )
+    supervised = plan_supervised(config, sizes, world_size)
+    starts = supervised_fits(supervised, config, USABLE)
+    advice = _advice(config, memory, world_size)
+    if supervised is not None and not starts:
+        advice += " " + supervised_remedy(supervised, config.model.lora is not None)
     return Plan(
         model=config.model.name,
         parameters=sizes.parameters,
@@ -95,8 +109,9 @@ def make_plan(config: Config, world_size: int, devices_assumed: bool = False) ->
         scored_rounds=scored_rounds,
         scoring_rows=_scoring_rows(config, trajectories, scored_rounds),
         memory=memory,
-        fits=_fits(config, memory),
-        advice=_advice(config, memory, world_size),
+        fits=_fits(config, memory) and starts,
+        advice=advice,
+        supervised=supervised,
     )
 
 
@@ -202,6 +217,7 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
         ],
     )
     _print_rows(console, "Memory per device", _memory_rows(plan.memory))
+    console.print(supervised_lines(plan.supervised), highlight=False)
     console.print(plan.advice, style="green" if plan.fits else "bold red", highlight=False)
 
 

@@ -19,6 +19,9 @@ def check_paths(config: Config) -> None:
     """Raises ``ConfigError`` with the setting for the first path that does not exist."""
     model = config.model
     _check_data_paths(config)
+    if config.sft.enabled:
+        for path in config.sft.paths:
+            require_path(path, "sft.path")
     if model.source == "pretrained" and model.path is not None:
         check_model_folder(model.path, "model.path")
         check_family(model.path, config)

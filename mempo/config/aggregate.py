@@ -93,6 +93,11 @@ class Config:
                 "rollout.overlap=true steps the engine on a thread, and an engine that processes "
                 "share (engine.tensor_parallel) cannot be: set one of them back"
             )
+        if self.sft.enabled and self.sft.train == "adapters" and self.model.lora is None:
+            raise ValueError(
+                "sft.train=adapters: there are none; add them with lora=default, or set "
+                "sft.train=all"
+            )
         self._check_corpus()
         return self
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
+from mempo.config.paths import SettingPath
 from mempo.config.strict import STRICT
 
 
@@ -34,12 +35,20 @@ class OptimizerConfig:
 
 @dataclass(frozen=True, config=STRICT)
 class SftConfig:
-    """The supervised start (``mempo/training/supervised.py``). ``trajectory_share``,
-    ``round_share`` and ``answer_share`` say how many of the demonstrations are whole trajectories,
-    single rounds after the memory context, and answers straight after a memory or a full
-    history."""
+    """The supervised start (``mempo/training/supervised.py``).
+
+    ``source`` ``world`` generates demonstrations: ``trajectory_share``, ``round_share`` and
+    ``answer_share`` say how many of them are whole trajectories, single rounds after the memory
+    context, and answers straight after a memory or a full history. ``file`` reads the trajectories
+    of ``path``: ``min_reward`` is the reward that they must exceed, ``may_break`` the format rules
+    that they need not keep, ``context`` what a round is trained to see (``None``: as
+    ``rollout.context``), ``max_tokens`` the length that they are cut to (``None``: the model's).
+    ``train`` says which weights the stage trains, where there are adapters.
+    """
 
     enabled: bool = True
+    source: Literal["world", "file"] = "world"
+    train: Literal["all", "adapters"] = "all"
     steps: int = Field(default=1000, ge=1)
     batch_size: int = Field(default=32, ge=1)
     micro_batch_tokens: int = Field(default=8192, ge=1)
@@ -54,10 +63,44 @@ class SftConfig:
     trajectory_share: float = Field(default=0.45, ge=0.0, le=1.0)
     round_share: float = Field(default=0.35, ge=0.0, le=1.0)
     answer_share: float = Field(default=0.20, ge=0.0, le=1.0)
+    path: SettingPath | tuple[SettingPath, ...] | None = None
+    min_reward: float | None = None
+    may_break: tuple[Annotated[int, Field(ge=1, le=8)], ...] = ()
+    skip_bad_rows: bool = False
+    context: Literal["full", "memory", "both"] | None = None
+    max_tokens: int | None = Field(default=None, ge=16)
+    heldout_share: float = Field(default=0.0, ge=0.0, lt=1.0)
     seed: int = 0
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """``path`` as a list."""
+        if self.path is None:
+            return ()
+        return (self.path,) if isinstance(self.path, str) else self.path
 
     @model_validator(mode="after")
     def _check(self) -> SftConfig:
+        if self.source == "file" and not self.paths:
+            raise ValueError(
+                "sft.path is empty: sft.source=file needs sft.path=<file of trajectories> "
+                "(docs/cold_start.md)"
+            )
+        if self.source == "world" and self.paths:
+            raise ValueError(
+                f"sft.path={', '.join(self.paths)} is not read with sft.source=world: choose "
+                "sft=file, or leave the path out"
+            )
+        if self.source == "world" and self.heldout_share > 0:
+            raise ValueError(
+                f"sft.heldout_share={self.heldout_share:g} is not read with sft.source=world: "
+                "leave it at 0"
+            )
+        if self.source == "file" and not self.enabled:
+            raise ValueError(
+                "sft.source=file is not read with sft.enabled=false: choose sft=file, or set "
+                "sft.enabled=true"
+            )
         total = self.trajectory_share + self.round_share + self.answer_share
         if abs(total - 1.0) > 1e-6:
             raise ValueError(

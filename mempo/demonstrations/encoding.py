@@ -9,7 +9,7 @@ import jinja2
 from mempo.agent.conversation import Conversation
 from mempo.agent.observations import show
 from mempo.agent.tools import ToolResult
-from mempo.demonstrations.world import Demonstration
+from mempo.demonstrations.demonstration import Demonstration
 
 
 @dataclass(frozen=True)

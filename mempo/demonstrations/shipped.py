@@ -39,7 +39,8 @@ def shipped_start(config: Config, folder: Path = SHIPPED) -> Path | None:
     ``MempoError`` when a file is not what was shipped.
     """
     record_file = folder / RECORD
-    if config.model.source != "tiny" or not record_file.is_file():
+    world = config.model.source == "tiny" and config.sft.source == "world"
+    if not world or config.sft.train != "all" or not record_file.is_file():
         return None
     record = json.loads(record_file.read_text(encoding="utf-8"))
     if record["recipe"] != key_digest(recipe(config)):

@@ -5,12 +5,14 @@ The tiny model's words are those of the demonstrations, so its tokenizer is trai
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from mempo.agent.prompts import load_template, template_text
-from mempo.config import Config
+from mempo.config import Config, SftConfig
+from mempo.demonstrations.trajectory_files import files_content
 from mempo.demonstrations.world import generate_demonstrations
 from mempo.models.content import model_content
 from mempo.models.families import check_family
@@ -20,12 +22,20 @@ from mempo.models.template_file import read_chat_template
 from mempo.models.tiny import build_tiny_model, train_tokenizer
 from mempo.runtime.cache import cached_folder
 
-_TOKENIZER_DEMONSTRATIONS = 2000
-_SYSTEM_PROMPT_REPEATS = 10
-_TRAINING = (
+_OF_THE_WORLD: Final = (
+    *("path", "context", "worlds", "objectives", "demonstrations", "drop_probability"),
+    *("trajectory_share", "round_share", "answer_share"),
+)
+"""Settings that say nothing of a start from files, or (path, context) that ``_files_key`` says."""
+
+_TRAINING: Final = (
     *("steps", "batch_size", "micro_batch_tokens", "learning_rate", "warmup_steps"),
     *("weight_decay", "max_grad_norm", "demonstrations"),
 )
+"""Settings of training on the world's demonstrations, beside those in ``demonstrations_key``."""
+
+_TOKENIZER_DEMONSTRATIONS = 2000
+_SYSTEM_PROMPT_REPEATS = 10
 
 
 def start_folder(config: Config) -> str:
@@ -66,24 +76,46 @@ def demonstrations_key(config: Config) -> dict[str, Any]:
 
 
 def supervised_key(config: Config, base: str) -> dict[str, Any]:
-    """All that decides what the supervised start from the model ``base`` becomes."""
+    """All that decides what the supervised start from the model ``base`` becomes, files by their
+    content."""
+    file = config.sft.source == "file"
     return {
-        **demonstrations_key(config),
+        **(_files_key(config) if file else demonstrations_key(config)),
         **training_key(config),
         "base": model_content(base, Path(config.cache_dir) / "digests"),
     }
 
 
 def training_key(config: Config) -> dict[str, Any]:
-    """What decides, besides model and demonstrations, how they are trained on; not what is
-    computed again, by which attention, and adapters, which come later."""
-    template = config.model.chat_template
+    """What decides, besides model and texts, how they are trained on; not what is computed again,
+    by which attention, and adapters that come later."""
+    template, adapters = config.model.chat_template, config.sft.train == "adapters"
+    of_world = {name: getattr(config.sft, name) for name in _TRAINING}
+    file = config.sft.source == "file"
     return {
-        "training": {name: getattr(config.sft, name) for name in _TRAINING},
+        "training": _without(config.sft, _OF_THE_WORLD) if file else of_world,
         "dtype": config.model.dtype,
         "chat_template": None if template is None else read_chat_template(template),
         "observation": config.rollout.max_observation_tokens,
+        **({"lora": config.model.lora} if adapters else {}),
     }
+
+
+def _files_key(config: Config) -> dict[str, Any]:
+    """What decides which texts the files of ``sft.path`` give, and how they read."""
+    return {
+        "files": files_content(config.sft.paths),
+        "context": config.sft.context or config.rollout.context,
+        "memory_context": config.rollout.memory_context,
+        "max_model_len": config.engine.max_model_len,
+        "short_chars": config.retriever.short_chars,
+        "prompt": template_text(config.model.prompt_template),
+        "system": config.model.system_prompt,
+    }
+
+
+def _without(sft: SftConfig, names: Sequence[str]) -> dict[str, Any]:
+    return {name: value for name, value in asdict(sft).items() if name not in names}
 
 
 def _write_smollm2(folder: Path) -> None:

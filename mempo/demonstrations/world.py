@@ -19,18 +19,16 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Literal
+from typing import Final
 
 from mempo.agent.tools import ToolBox, ToolResult
 from mempo.config import RetrieverConfig, ScoringConfig, SftConfig, WorldConfig
 from mempo.data.facts import Fact, world_chains
 from mempo.data.relations import RELATION
 from mempo.data.world import World, WorldError, generate_world
+from mempo.demonstrations.demonstration import Demonstration, DemonstrationKind, Turn
 from mempo.retrieval.rank_bm25 import RankBm25Retriever
 from mempo.trajectory import Task
-
-Role = Literal["assistant", "observation"]
-DemonstrationKind = Literal["trajectory", "round", "answer"]
 
 EMPTY_MEMORY: Final = "nothing yet"
 UNKNOWN: Final = "unknown"
@@ -45,31 +43,6 @@ _GROWING_SHARE: Final = 0.5
 _COMPLETE_SHARE: Final = 0.65
 _LOSSLESS_SHARE: Final = 0.5
 _ATTEMPTS: Final = 100
-
-
-@dataclass(frozen=True)
-class Turn:
-    """One turn after the question.
-
-    An assistant's turn reads ``given + text``; only ``text`` is trained, and only where
-    ``trained``. An observation's text is the tool's, neither cut nor wrapped; ``result`` says how
-    it is to be cut.
-    """
-
-    role: Role
-    text: str
-    given: str = ""
-    trained: bool = True
-    result: ToolResult | None = None
-
-
-@dataclass(frozen=True)
-class Demonstration:
-    """A question and the turns that follow it."""
-
-    question: str
-    turns: tuple[Turn, ...]
-    kind: DemonstrationKind
 
 
 @dataclass(frozen=True)

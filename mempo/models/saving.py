@@ -42,16 +42,20 @@ def whole_weights(model: Any, keep: bool) -> WholeWeights:
     return WholeWeights(merged, adapters)
 
 
-def save_policy(model: Any, weights: WholeWeights, folder: Path, tokenizer: Any) -> None:
-    """Writes what ``whole_weights`` gave; adapters also by themselves, in ``adapter/``.
+def save_policy(
+    model: Any, weights: WholeWeights, folder: Path, tokenizer: Any, *, keep_adapters: bool = True
+) -> None:
+    """Writes what ``whole_weights`` gave; adapters also by themselves, in ``adapter/`` beside the
+    folder, with ``keep_adapters``.
 
     Each folder gets its name when it is whole: a kill leaves the old one, or none.
     """
     base = model
     if isinstance(model, PeftModel):
-        # peft would read the parameters themselves, which may be shards.
-        with _replaced(folder.parent / ADAPTER_FOLDER) as unfinished:
-            model.save_pretrained(str(unfinished), state_dict=weights.adapters)
+        if keep_adapters:
+            # peft would read the parameters themselves, which may be shards.
+            with _replaced(folder.parent / ADAPTER_FOLDER) as unfinished:
+                model.save_pretrained(str(unfinished), state_dict=weights.adapters)
         base = model.get_base_model()
     _drop_contradictions(base)
     with _replaced(folder) as unfinished:

@@ -22,7 +22,7 @@ def load_packaged_smollm2() -> tuple[Any, Any]:
     Raises ``ConfigError`` when the package is not installed.
     """
     file = _gguf_file()
-    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    tokenizer = load_packaged_tokenizer()
     quantized = AutoModelForCausalLM.from_pretrained(
         file.parent, gguf_file=file.name, dtype="float32"
     )
@@ -34,6 +34,12 @@ def load_packaged_smollm2() -> tuple[Any, Any]:
     model = type(quantized)(config)
     model.load_state_dict(quantized.state_dict())
     return model, tokenizer
+
+
+def load_packaged_tokenizer() -> Any:
+    """The tokenizer alone. Raises ``ConfigError`` as ``load_packaged_smollm2``."""
+    file = _gguf_file()
+    return AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
 
 
 def _gguf_file() -> Path:

@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
+import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 
-from mempo.agent.conversation import Conversation
-from mempo.agent.prompts import load_template
 from mempo.config import Config, TrainerConfig
 from mempo.data.tasks import TaskSets, load_task_sets
-from mempo.demonstrations.encoding import TrainingText, encode_demonstration
 from mempo.demonstrations.shipped import shipped_start
 from mempo.demonstrations.start import start_folder, supervised_key
-from mempo.demonstrations.world import generate_demonstrations
+from mempo.demonstrations.supervised_texts import read_trajectories, supervised_texts
+from mempo.demonstrations.trajectory_files import ReadTrajectories
 from mempo.models.loading import load_policy, load_tokenizer
 from mempo.models.lora import add_adapters
 from mempo.models.saving import save_policy, whole_weights
@@ -33,7 +32,7 @@ from mempo.runtime.processes import (
     finish_collectives_at_exit,
     is_first_process,
 )
-from mempo.runtime.progress import progress_bar
+from mempo.runtime.seeds import derive_seed
 from mempo.training.checkpoint_io import AtomicCheckpointIO, check_fits, checkpoint_to_go_on_from
 from mempo.training.datamodule import RolloutDataModule
 from mempo.training.loggers import build_logger, finish_loggers
@@ -72,20 +71,30 @@ def train(
             f"model={config.model.name} learns its language from the generated world and can read "
             f"nothing else: for data={config.data.format} take another model"
         )
+    trajectories = read_trajectories(config)
     accepted()
     if config.sft.enabled:
-        start = supervised_start(config, callbacks.supervised)
+        start = supervised_start(config, callbacks.supervised, trajectories)
     else:
+        _say(
+            "no supervised start (sft.enabled=false): RL begins with the model as it is; sft=file "
+            "sft.path=<file of trajectories> begins with your own (sft.source=file)"
+        )
         start = start_folder(config)
     if config.stage == "sft":
         return {}
     return reinforce(config, start, tasks, callbacks.reinforcement)
 
 
-def supervised_start(config: Config, callbacks: Sequence[Callback] = ()) -> str:
+def supervised_start(
+    config: Config,
+    callbacks: Sequence[Callback] = (),
+    trajectories: ReadTrajectories | None = None,
+) -> str:
     """The folder of the supervised start: the package's, from the cache, or trained now.
 
-    ``stage=sft`` is about training it, so there the package's own does not count.
+    ``stage=sft`` is about training it, so there the package's own does not count. ``trajectories``
+    are what ``sft.source=file`` has read already.
     """
     if config.stage != "sft" and (shipped := shipped_start(config)) is not None:
         _say("supervised start: the one that comes with the package (stage=sft trains it anew)")
@@ -98,12 +107,18 @@ def supervised_start(config: Config, callbacks: Sequence[Callback] = ()) -> str:
         return str(path)
     require_writable(config.cache_dir, "cache_dir")
     _say(f"supervised start: not in the cache, training it now ({config.sft.steps} steps)")
-    _fine_tune(
-        config,
-        base,
-        lambda write: cached_folder(config.cache_dir, "sft", key, write),
-        callbacks,
-    )
+    # Adapters start at random: what the cache keeps depends on sft.seed alone, and what comes
+    # after it not on whether the cache had it.
+    gpus = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(gpus):
+        torch.manual_seed(derive_seed("sft/adapters", config.sft.seed))
+        _fine_tune(
+            config,
+            base,
+            lambda write: cached_folder(config.cache_dir, "sft", key, write),
+            callbacks,
+            trajectories,
+        )
     _say(f"supervised start: {path}")
     return str(path)
 
@@ -154,12 +169,23 @@ def _fine_tune(
     base: str,
     keep: Callable[[Callable[[Path], None]], Path],
     callbacks: Sequence[Callback],
+    trajectories: ReadTrajectories | None,
 ) -> None:
     """Trains on demonstrations, on every process; the first one hands what writes the Hugging Face
-    folder to ``keep``, and the others wait until it is there."""
+    folder to ``keep``, and the others wait until it is there.
+
+    Adapters that it trains (``sft.train``) are merged: what RL begins with, and what its KL term
+    looks back at, is one model whichever weights were trained.
+    """
     tokenizer = load_tokenizer(base, config.model.chat_template)
-    texts = _demonstration_texts(config, tokenizer)
-    module = SftModule(load_policy(base, config), config.sft, config.model.dtype, base)
+    texts = supervised_texts(config, base, tokenizer, trajectories)
+    for note in texts.notes:
+        _say(note)
+    lora = config.model.lora if config.sft.train == "adapters" else None
+    policy = load_policy(base, config, frozen=lora is not None)
+    if lora is not None:
+        policy = add_adapters(policy, lora)
+    module = SftModule(policy, config.sft, config.model.dtype, base, texts.heldout)
     trainer = L.Trainer(
         **trainer_arguments(config),
         max_epochs=1,
@@ -167,38 +193,16 @@ def _fine_tune(
         logger=False,
         enable_checkpointing=False,
     )
-    trainer.fit(module, datamodule=SftDataModule(texts, config.sft))
+    trainer.fit(module, datamodule=SftDataModule(texts.training, config.sft))
 
     weights = whole_weights(module.model, keep=trainer.is_global_zero)
 
     def write(folder: Path) -> None:
-        save_policy(module.model, weights, folder, tokenizer)
+        save_policy(module.model, weights, folder, tokenizer, keep_adapters=False)
 
     if trainer.is_global_zero:
         keep(write)
     trainer.strategy.barrier()
-
-
-def _demonstration_texts(config: Config, tokenizer: Any) -> list[TrainingText]:
-    conversation = Conversation(tokenizer, config.model.system_prompt)
-    template = load_template(config.model.prompt_template)
-    count = min(config.sft.demonstrations, config.sft.steps * config.sft.batch_size)
-    with progress_bar("demonstrations", count) as bar:
-        return [
-            encode_demonstration(
-                demonstration, conversation, template, config.rollout.max_observation_tokens
-            )
-            for demonstration in generate_demonstrations(
-                config.sft,
-                config.data.world,
-                config.retriever,
-                config.data.objectives,
-                count,
-                config.sft.seed,
-                progress=lambda done: bar.advance(),
-                scoring=config.scoring,
-            )
-        ]
 
 
 def trainer_arguments(config: Config) -> dict[str, Any]:

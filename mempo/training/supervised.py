@@ -1,8 +1,9 @@
-"""The supervised start: fine-tuning on generated demonstrations in the round protocol.
+"""The supervised start: fine-tuning on demonstrations in the round protocol.
 
-Demonstrations come from worlds of their own, with lossy memories, so that reinforcement learning
+Generated ones come from worlds of their own, with lossy memories, so that reinforcement learning
 has something to teach. They show the model whole trajectories, single rounds after the memory
-context, and answers in the form in which they are scored.
+context, and answers in the form in which they are scored. Trajectories of a person's own are laid
+out as rollouts are (``mempo/demonstrations/``).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import lightning as L
@@ -95,10 +96,15 @@ class SftDataset(Dataset[SftBatch]):
 
 class SftModule(L.LightningModule):
     """Next-token loss on the trained tokens, mean over the optimizer step, AdamW with warm-up and
-    cosine decay to a tenth."""
+    cosine decay to a tenth. The loss on ``heldout`` is told before and after."""
 
     def __init__(
-        self, model: torch.nn.Module, config: SftConfig, dtype: str = "float32", start: str = ""
+        self,
+        model: torch.nn.Module,
+        config: SftConfig,
+        dtype: str = "float32",
+        start: str = "",
+        heldout: Sequence[TrainingText] = (),
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
@@ -106,6 +112,7 @@ class SftModule(L.LightningModule):
         self.config = config
         self.dtype_of_passes = dtype
         self.start_folder = start
+        self.heldout = heldout
         self._step_loss = 0.0
 
     def configure_model(self) -> None:
@@ -117,8 +124,39 @@ class SftModule(L.LightningModule):
         shard_and_fill(self.model, mesh, self.dtype_of_passes, self.start_folder, self.device)
 
     def on_train_start(self) -> None:
+        self._tell_heldout_loss("before")
         # Models that transformers loads are in eval mode, which turns gradient checkpointing off.
         self.model.train()
+
+    def on_train_end(self) -> None:
+        self._tell_heldout_loss("after")
+
+    def heldout_loss(self) -> float:
+        """Mean loss of the trained tokens of the held-out texts; every process must call it."""
+        steps = -(-len(self.heldout) // self.config.batch_size)
+        dataset = SftDataset(
+            self.heldout,
+            replace(self.config, steps=steps),
+            self.global_rank,
+            self.trainer.world_size,
+        )
+        total = torch.zeros((), device=self.device)
+        self.model.eval()
+        with torch.no_grad(), self.trainer.precision_plugin.forward_context():
+            for index in range(len(dataset)):
+                batch = dataset[index].to(self.device)
+                wanted = WantedTokens(batch.ids, batch.attention_mask, batch.trained)
+                total -= token_logprobs(self.model, wanted).logprobs.sum()
+        tokens = sum(sum(text.trained) for text in self.heldout)
+        return float(self.trainer.strategy.reduce(total, reduce_op="sum")) / tokens
+
+    def _tell_heldout_loss(self, when: str) -> None:
+        if not self.heldout:
+            return
+        loss = self.heldout_loss()
+        if self.trainer.is_global_zero:
+            texts = f"{len(self.heldout)} held-out texts"
+            print(f"supervised start: loss {loss:.3f} on {texts} {when}", flush=True)
 
     def training_step(self, batch: SftBatch, batch_idx: int) -> None:
         logprobs = token_logprobs(
@@ -141,7 +179,7 @@ class SftModule(L.LightningModule):
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.AdamW(
-            self.model.parameters(),
+            [parameter for parameter in self.model.parameters() if parameter.requires_grad],
             lr=self.config.learning_rate,
             weight_decay=self.config.weight_decay,
             betas=(0.9, 0.98),

@@ -27,6 +27,7 @@ PROGRAMS = ("train", "evaluate")
 # What a variant cannot do without.
 NEEDS = {
     ("model", "pretrained"): ["model.path=some/folder"],
+    ("sft", "file"): ["sft.path=trajectories.jsonl"],
     ("data", "hotpotqa"): ["data.questions=questions.json"],
     ("data", "musique"): ["data.questions=questions.jsonl"],
     **{
@@ -236,8 +237,26 @@ def test_model_files_choose_a_fitting_learning_rate_and_overrides_win() -> None:
     assert compose("train", ["model=tiny"]).optimizer.learning_rate == 3e-4
     assert compose("train", ["model=qwen2_5_7b"]).optimizer.learning_rate == 1e-6
     assert compose("train", ["model=qwen2_5_7b"]).sft.learning_rate == 1e-5
+    assert compose("train", ["model=qwen2_5_7b", "sft=pretrained"]).sft.learning_rate == 1e-5
     chosen = compose("train", ["model=tiny", "optimizer=default", "optimizer.learning_rate=0.5"])
     assert chosen.optimizer.learning_rate == 0.5
+
+
+@pytest.mark.parametrize("model", sorted(set(GROUPS["model"]) - {"tiny"}))
+def test_a_real_model_starts_from_itself_or_from_files(model: str) -> None:
+    """The world's memories leave out what they know, to leave the tiny model something to learn."""
+    needs = NEEDS.get(("model", model), [])
+    assert not compose("train", [f"model={model}", *needs]).sft.enabled
+    files = compose("train", [f"model={model}", *needs, "sft=file", "sft.path=[a.jsonl, b]"]).sft
+    assert (files.enabled, files.source, files.paths) == (True, "file", ("a.jsonl", "b"))
+    assert compose("train", [f"model={model}", *needs, "sft=pretrained"]).sft.source == "world"
+
+
+def test_the_small_experiment_starts_in_the_world() -> None:
+    local = ["experiment=smollm2_local", "data.questions=q", "data.corpus=c"]
+    sft = compose("train", local).sft
+    assert (sft.enabled, sft.source, sft.steps, sft.worlds) == (True, "world", 30, 8)
+    assert compose("train", ["model=tiny"]).sft.drop_probability == 0.35
 
 
 def test_run_dir() -> None:
@@ -251,11 +270,12 @@ def test_the_home_folder_is_expanded_in_every_path_setting(monkeypatch: pytest.M
         *("run_dir", "cache_dir", "ckpt_path", "retriever.index"),
         *("model.path", "model.prompt_template", "model.chat_template"),
         *("data.questions", "data.heldout_questions", "data.corpus", "data.aliases"),
-        *("evaluation.model_path", "evaluation.models"),
+        *("evaluation.model_path", "evaluation.models", "sft.path"),
     }
     needs = ["data=hotpotqa", "data.questions=q", "data.corpus=c", "retriever.kind=bm25s"]
     for setting in path_settings(Config):
-        value: Any = compose("train", [*needs, f'{setting}="~/a ~"'])
+        file = ["sft.source=file"] if setting == "sft.path" else []
+        value: Any = compose("train", [*needs, *file, f'{setting}="~/a ~"'])
         for name in setting.split("."):
             value = getattr(value, name)
         assert value == "/home/someone/a ~", setting
@@ -338,6 +358,13 @@ HTTP = [*LOCAL, "retriever=http", "retriever.url=http://127.0.0.1:8000"]
         (["model=pretrained"], ["model.path is empty", "hub name"]),
         (["model.architecture=null"], ["model.architecture is missing"]),
         (["sft.answer_share=0.9"], ["sft.answer_share", "1.7", "add up to 1"]),
+        (["sft=file"], ["sft.path is empty", "sft.source=file", "docs/cold_start.md"]),
+        (["sft.path=a"], ["sft.path=a is not read", "sft.source=world", "sft=file"]),
+        (["sft.source=chat"], ["sft.source='chat'", "'world' or 'file'"]),
+        (["sft=none", "sft.source=file", "sft.path=a"], ["sft.enabled=false", "sft=file"]),
+        (["sft.heldout_share=0.1"], ["sft.heldout_share=0.1 is not read", "leave it at 0"]),
+        (["sft=file", "sft.path=a", "sft.may_break=[9]"], ["sft.may_break", "9", "8"]),
+        (["sft.train=adapters"], ["sft.train=adapters", "lora=default", "sft.train=all"]),
         (["trainer.strategy=fsdp"], ["trainer.strategy='fsdp'", "'fsdp2'"]),
         (["evaluation.contexts=[all]"], ["evaluation.contexts", "'all'", "'memory' or 'full'"]),
         (["seed=-1"], ["seed=-1", "greater than or equal to 0"]),

@@ -19,6 +19,7 @@ from mempo.command.memory_estimate import (
     estimate_memory,
 )
 from mempo.command.plan import make_plan, planned_world_size, print_plan
+from mempo.command.supervised_plan import SupervisedPlan
 from mempo.config import ArchitectureConfig, LoraSettings
 from mempo.learning.logprobs import CHUNK_ELEMENTS
 from mempo.models.lora import add_adapters
@@ -249,6 +250,43 @@ def test_printed_plan_says_what_it_assumes(tmp_path: Path) -> None:
     text = (tmp_path / "plan.txt").read_text()
     for words in ("assuming 8 GPUs", "7,615,616,512", "rows scored", "Fits an 80 GiB card"):
         assert words in text
+
+
+def supervised(*overrides: str) -> SupervisedPlan:
+    plan = make_plan(compose("train", ["model=qwen2_5_7b", *overrides]), 1)
+    assert plan.supervised is not None
+    return plan.supervised
+
+
+def test_the_plan_counts_what_the_supervised_start_trains() -> None:
+    files = ["sft=file", "sft.path=[a.jsonl, b.jsonl]", "lora=default"]
+    whole, adapters = supervised(*files), supervised(*files, "sft.train=adapters")
+    total = PUBLIC_TOTALS["qwen2_5_7b"]
+    # 28 layers of widths 3584, 512 for keys and values, 18944 inside, of rank 16
+    added = 28 * 16 * (2 * (3584 + 3584) + 2 * (3584 + 512) + 3 * (3584 + 18944))
+    assert (whole.source, whole.trained, adapters.trained) == ("a.jsonl, b.jsonl", total, added)
+    # Weights, gradients and two moments in float32, against frozen weights in bfloat16.
+    assert whole.memory.states == 16 * total
+    assert adapters.memory.states == 2 * total + 16 * added
+    assert whole.total == whole.memory.training > adapters.total
+
+
+def test_a_supervised_start_that_does_not_fit_is_told(tmp_path: Path) -> None:
+    files = ["model=qwen2_5_7b", "sft=file", "sft.path=a.jsonl", "lora=default"]
+    plan = make_plan(compose("train", files), 1)
+    assert not plan.fits
+    assert plan.advice.startswith("Fits an 80 GiB card")  # RL does
+    assert "The supervised start does not fit an 80 GiB card" in plan.advice
+    assert "Set sft.train=adapters" in plan.advice
+    fitting = make_plan(compose("train", [*files, "sft.train=adapters"]), 1)
+    assert fitting.fits
+    with (tmp_path / "plan.txt").open("w") as file:
+        console = Console(file=file, width=200)
+        print_plan(fitting, console)
+        print_plan(make_plan(compose("train", ["model=qwen2_5_7b"]), 1), console)
+    text = (tmp_path / "plan.txt").read_text()
+    assert "300 steps of 32 texts of a.jsonl train the adapters, merged before RL, 40," in text
+    assert "Supervised start: none (sft.enabled=false). sft=file sft.path=" in text
 
 
 def test_plan_needs_no_torch() -> None:

@@ -47,6 +47,44 @@ def test_recomputation_and_adapters_keep_the_supervised_start(tmp_path: Path, ba
     assert supervised_key(wider, str(base)) != supervised_key(plain, str(base))
 
 
+def test_adapters_that_the_supervised_start_trains_are_part_of_it(
+    tmp_path: Path, base: Path
+) -> None:
+    plain = supervised_key(config(tmp_path), str(base))
+    adapted = ["lora=default", "sft.train=adapters"]
+    first = supervised_key(config(tmp_path, *adapted), str(base))
+    assert first != plain
+    assert supervised_key(config(tmp_path, *adapted, "model.lora.rank=4"), str(base)) != first
+
+
+def test_a_start_from_files_is_known_by_their_content(tmp_path: Path, base: Path) -> None:
+    file, other = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    file.write_text("one", encoding="utf-8")
+    other.write_text("one", encoding="utf-8")
+
+    def key(*overrides: str, path: Path = file) -> dict[str, Any]:
+        return supervised_key(
+            config(tmp_path, "sft=file", f"sft.path={path}", *overrides), str(base)
+        )
+
+    first = key()
+    assert key(path=other) == first
+    for same in ("sft.drop_probability=0.1", "data.world.passages=99", "sft.context=full"):
+        assert key(same) == first
+    for different in (
+        "sft.min_reward=0.5",
+        "sft.max_tokens=500",
+        "sft.context=both",
+        "rollout.context=memory",
+        "rollout.max_observation_tokens=99",
+        "model.system_prompt=null",
+        "sft.learning_rate=0.1",
+    ):
+        assert key(different) != first
+    file.write_text("two", encoding="utf-8")
+    assert key() != first
+
+
 def test_another_model_under_the_same_name_gives_another_start(tmp_path: Path, base: Path) -> None:
     """Names, places and times do not count; every file that says what the model is does."""
 

@@ -16,13 +16,12 @@ from mempo.agent.tools import ToolBox
 from mempo.config import RetrieverConfig, ScoringConfig, SftConfig, WorldConfig
 from mempo.data.facts import Fact, world_chains
 from mempo.data.world import World, generate_world
+from mempo.demonstrations.demonstration import Demonstration, Turn
 from mempo.demonstrations.world import (
     EMPTY_MEMORY,
     MAX_ROUNDS,
     UNKNOWN,
-    Demonstration,
     Oracle,
-    Turn,
     generate_demonstrations,
     learn,
     next_fact,

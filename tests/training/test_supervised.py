@@ -13,8 +13,8 @@ from mempo.agent.rollout import Rollout
 from mempo.agent.state_machine import AgentSettings
 from mempo.agent.tools import ToolBox
 from mempo.config import RetrieverConfig, SftConfig
+from mempo.demonstrations.demonstration import Demonstration, Turn
 from mempo.demonstrations.encoding import TrainingText, encode_demonstration
-from mempo.demonstrations.world import Demonstration, Turn
 from mempo.engine.interface import Sampling
 from mempo.training.supervised import SftBatch, SftDataset
 from mempo.trajectory import Objective, Task
