@@ -29,6 +29,11 @@ NEEDS = {
     ("model", "pretrained"): ["model.path=some/folder"],
     ("data", "hotpotqa"): ["data.questions=questions.json"],
     ("data", "musique"): ["data.questions=questions.jsonl"],
+    ("data", "mix"): [
+        "data.mix={one: {format: hotpotqa, questions: a.json}, two: {format: open_qa, "
+        "questions: b.jsonl}}",
+        "data.corpus=corpus.jsonl",
+    ],
     **{
         ("data", name): ["data.questions=questions.jsonl", "data.corpus=corpus.jsonl"]
         for name in ("local", "search_r1", "asearcher", "open_qa")
