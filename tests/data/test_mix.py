@@ -21,8 +21,11 @@ from mempo.data.turns import Turns
 from mempo.row_files.rows import DataError
 from mempo.runtime.errors import ConfigError
 from mempo.trajectory import Objective, Task
+from tests.support.border_files import borders
 
-FORMATS = Path(__file__).parents[1] / "fixtures" / "formats"
+BORDERS = borders("questions")
+CORPORA = borders("corpora")
+EXPECTED: dict[str, dict[str, Any]] = json.loads((BORDERS / "expected.json").read_text("utf-8"))
 
 
 def hotpot_rows(count: int, word: str = "h", first: int = 0) -> list[dict[str, Any]]:
@@ -120,31 +123,32 @@ def test_ids_are_unique_though_two_files_use_the_same(mix: Mix) -> None:
     assert Counter(task.source for task in sets.heldout) == {"hotpotqa": 8, "nq": 4}
 
 
-def test_the_released_shapes_of_two_formats_are_mixed() -> None:
-    """The fixtures of both formats: golds as the single formats give them."""
-    files = {
-        "hotpotqa": ("hotpotqa", FORMATS / "hotpotqa.json"),
-        "nq": ("open_qa", FORMATS / "nq_open.jsonl"),
-        "wiki2": ("hotpotqa", FORMATS / "2wikimultihopqa.jsonl"),
-    }
-    sets = ", ".join(
-        f"{name}: {{format: {form}, questions: {file}}}" for name, (form, file) in files.items()
-    )
+def test_files_as_people_have_them_are_mixed() -> None:
+    """2WikiMultihopQA with its aliases and NQ-open packed: golds as each file alone gives them."""
     config = compose(
         "train",
         [
             "data=mix",
-            f"data.mix={{{sets}}}",
-            f"data.corpus={FORMATS.parent / 'borders' / 'corpora' / 'contents.jsonl'}"
-            if (FORMATS.parent / "borders" / "corpora" / "contents.jsonl").exists()
-            else "retriever.kind=http",
-            "retriever.url=http://127.0.0.1:9",
-            "data.heldout_fraction=0.5",
+            f"data.mix={{wiki2: {{format: hotpotqa, questions: {BORDERS / '2wiki.json'}, "
+            f"aliases: {BORDERS / 'id_aliases.json'}, heldout_questions: {BORDERS / '2wiki.json'}}}"
+            f", squad: {{format: open_qa, questions: {BORDERS / 'squad.json'}, heldout_questions: "
+            f"{BORDERS / 'squad.json'}, corpus: {CORPORA / 'wiki18_url.jsonl'}}}}}",
+            "data.skip_bad_rows=true",
             "data.objectives=1",
-            "rollout.tasks_per_epoch=1",
+            "rollout.tasks_per_epoch=2",
         ],
     )
-    assert set(config.data.sets()) == set(files)
+    sets = load_task_sets(config)
+    golds = {
+        name: [list(t.objectives[0].golds) for t in sets.train if t.source == name]
+        for name in ("wiki2", "squad")
+    }
+    assert golds == {
+        "wiki2": EXPECTED["2wiki.json"]["golds"],
+        "squad": EXPECTED["squad.json"]["golds"],
+    }
+    assert sets.skipped_rows == 2  # SQuAD's question without an answer, read twice
+    assert set(sets.retrievers) == {"wiki2", "squad"}
 
 
 def test_each_task_searches_its_own_corpus(mix: Mix) -> None:
@@ -153,10 +157,8 @@ def test_each_task_searches_its_own_corpus(mix: Mix) -> None:
         ("hotpotqa", "hotpotqa"),
         ("nq", "nq"),
     }
-    (found,) = sets.retrievers["nq"].search(["wiki"], 3)
-    assert [one.document.title for one in found] == ["wiki"]
-    (found,) = sets.retrievers["hotpotqa"].search(["h7"], 1)
-    assert [one.document.title for one in found] == ["Page h7"]
+    assert [one.title for one in sets.retrievers["nq"].search("wiki", 3)] == ["wiki"]
+    assert [one.title for one in sets.retrievers["hotpotqa"].search("h7", 1)] == ["Page h7"]
 
 
 def test_one_corpus_for_all_is_opened_once(mix: Mix) -> None:
@@ -265,10 +267,11 @@ def test_a_share_that_a_set_cannot_give_is_refused(mix: Mix) -> None:
 def test_plain_data_has_the_order_that_it_had() -> None:
     """Runs of one data set that were begun before go on with the same tasks."""
     tasks = [Task(f"t{n}", (Objective("Q?", ("A",)),)) for n in range(7)]
-    assert [[t.id for t in epoch_tasks(tasks, None, 3, e, 5)] for e in range(3)] == PLAIN_ORDER
-
-
-PLAIN_ORDER: list[list[str]] = []
+    assert [[t.id for t in epoch_tasks(tasks, None, 3, e, 5)] for e in range(3)] == [
+        ["t6", "t5", "t3"],
+        ["t4", "t2", "t1"],
+        ["t1", "t0", "t2"],
+    ]
 
 
 # Composition
@@ -295,7 +298,8 @@ def test_across_sets_every_task_has_the_shares(mix: Mix) -> None:
     )
     assert {task.source for task in sets.train} == {"hotpotqa+nq"}
     assert len(sets.train) == 16  # all 16 of nq; 16 of the 32 of hotpotqa are left over
-    assert any(note.startswith("16 rows were left over") for note in sets.notes)
+    # And of the 8 and 4 that are held out another 4.
+    assert any(note.startswith("20 rows were left over") for note in sets.notes)
     firsts = Counter(row_ids(task.id)[0].partition(":")[0] for task in sets.train)
     assert min(firsts["hotpotqa"], firsts["nq"]) >= 3  # neither is always asked first
     used = [row for task in sets.train for row in row_ids(task.id)]
@@ -333,10 +337,8 @@ def test_across_without_a_corpus_searches_the_passages_of_all(tmp_path: Path) ->
     )
     sets = load_task_sets(config)
     assert {task.corpus for task in sets.train} == {"mix"}
-    titles = {
-        found[0].document.title for found in sets.retrievers["mix"].search(["a3", "b5"], 1)
-    }
-    assert titles == {"Page a3", "Page b5"}
+    searched = sets.retrievers["mix"].search
+    assert [searched(word, 1)[0].title for word in ("a3", "b5")] == ["Page a3", "Page b5"]
 
 
 # Held-out tasks
@@ -370,13 +372,13 @@ def test_held_out_tasks_of_each_number_of_objectives(mix: Mix) -> None:
     ("overrides", "words"),
     [
         (["data=mix"], r"data\.mix is empty"),
-        (["data.mix.nq.share=1"], r"data\.mix\.hotpotqa\.share is missing"),
-        (["data.mix.nq.share=0"], r"data\.mix\.nq\.share=0"),
+        (["+data.mix.nq.share=1"], r"data\.mix\.hotpotqa\.share is missing"),
+        (["+data.mix.nq.share=0"], r"data\.mix\.nq\.share=0"),
         (["data.mix_objectives=across"], r"hotpotqa and nq have different ones"),
         (["data.mix.nq.corpus=null"], r"data\.mix\.nq\.corpus is empty: data\.mix\.nq\.format"),
         (["data.mix.nq.questions=null"], r"data\.mix\.nq\.questions is empty"),
-        (["data.mix.nq.aliases=a.json"], r"data\.mix\.nq\.aliases=a\.json: only"),
-        (["data.mix.nq.heldout_split=train"], r"data\.mix\.nq\.heldout_split=train is the split"),
+        (["+data.mix.nq.aliases=a.json"], r"data\.mix\.nq\.aliases=a\.json: only"),
+        (["+data.mix.nq.heldout_split=train"], r"data\.mix\.nq\.heldout_split=train is the split"),
         (["data.mix.nq.format=world"], r"data\.mix\.nq\.format='world'"),
         (["+data.mix.other={format: hotpotqa, questions: a}"], r"data\.mix\.other: a data set's"),
         (["data.questions=q.jsonl"], r"data\.questions=q\.jsonl is not read with data=mix"),
@@ -384,17 +386,6 @@ def test_held_out_tasks_of_each_number_of_objectives(mix: Mix) -> None:
     ],
 )
 def test_refused(mix: Mix, overrides: list[str], words: str) -> None:
+    alone = overrides == ["data=mix"]
     with pytest.raises(ConfigError, match=words):
-        if overrides == ["data=mix"]:
-            compose("train", overrides)
-        else:
-            given = "" if overrides[0].startswith("data.mix.nq.share") else ""
-            mix.config(*(_listed(mix, overrides)), nq=given)
-
-
-def _listed(mix: Mix, overrides: list[str]) -> list[str]:
-    return [
-        one if one.startswith(("+", "data.mix.nq.corpus", "data.mix.nq.q", "data.mix.nq.f"))
-        or not one.startswith("data.mix.nq") else f"+{one}"
-        for one in overrides
-    ]
+        compose("train", overrides) if alone else mix.config(*overrides)
