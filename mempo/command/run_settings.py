@@ -142,8 +142,8 @@ def _with_settings_of(run: Path, defaults: DictConfig) -> dict[str, Any]:
     for name in _NOT_BROUGHT:
         OmegaConf.update(base, name, OmegaConf.select(defaults, name))
     mixed = OmegaConf.select(base, "data.mix") or {}
-    own = [f"data.mix.{name}.{file}" for name in mixed for file in _MIXED_PATHS]
-    for name in (*_PATHS, *own):
+    of_sets = [f"data.mix.{name}.{file}" for name in mixed for file in _MIXED_PATHS]
+    for name in (*_PATHS, *of_sets):
         path = OmegaConf.select(base, name)
         if isinstance(path, str) and started_in is not None and (started_in / path).exists():
             OmegaConf.update(base, name, str(started_in / path))

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final, Literal
 
 from mempo.config import Config
@@ -20,6 +21,7 @@ from mempo.data.question_files import (
     retriever_of_passages,
     training_source,
 )
+from mempo.data.sources import named_sources
 from mempo.data.world import generate_world
 from mempo.retrieval import RankBm25Retriever, Retriever
 from mempo.row_files.told import Told
@@ -43,6 +45,11 @@ class TaskSets:
     skipped_rows: int = 0
     notes: tuple[str, ...] = ()
     shares: Mapping[str, float] | None = None
+
+    @cached_property
+    def sources(self) -> tuple[str, ...]:
+        """The sources of the training tasks that metrics name (``named_sources``)."""
+        return named_sources(task.source for task in self.train)
 
 
 @dataclass(frozen=True)
