@@ -20,8 +20,10 @@ from mempo.data.tasks import TaskSets, load_heldout_tasks, load_task_sets
 from mempo.data.turns import Turns
 from mempo.row_files.rows import DataError
 from mempo.runtime.errors import ConfigError
+from mempo.training.datamodule import RolloutDataModule
 from mempo.trajectory import Objective, Task
 from tests.support.border_files import borders
+from tests.support.small_tokenizers import make_tokenizer
 
 BORDERS = borders("questions")
 CORPORA = borders("corpora")
@@ -256,6 +258,15 @@ def test_the_order_is_the_seeds_and_a_resumed_run_has_the_same(mix: Mix) -> None
     assert [order(load_task_sets(config), epoch) for epoch in (3, 4, 5)] == whole[3:]
     assert order(load_task_sets(config), 0, seed=4) != whole[0]
     assert len({tuple(task.id for task in tasks) for tasks in whole}) == 6
+
+
+def test_training_asks_for_these_tasks(mix: Mix) -> None:
+    config = mix.config("data.objectives=1", "seed=3", hotpotqa=", share: 1", nq=", share: 1")
+    sets = load_task_sets(config)
+    module = RolloutDataModule(config, "not opened", make_tokenizer("bytes"), sets)
+    for epoch in (0, 5):
+        assert module.epoch_tasks(epoch) == order(sets, epoch, 4, seed=3)
+    assert sets.sources == ("hotpotqa", "nq")  # what metrics name
 
 
 def test_a_share_that_a_set_cannot_give_is_refused(mix: Mix) -> None:
