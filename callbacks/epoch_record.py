@@ -5,7 +5,7 @@ from __future__ import annotations
 import lightning.pytorch as pl
 
 from mempo.records.epoch_record import gather_epoch_record
-from mempo.training.interface import epoch_source, trained_policy
+from mempo.training.interface import rollout_source, trained_policy
 
 
 class EpochRecordCallback(pl.Callback):
@@ -14,7 +14,7 @@ class EpochRecordCallback(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Every rank takes part."""
-        source, policy = epoch_source(trainer), trained_policy(pl_module)
+        source, policy = rollout_source(trainer), trained_policy(pl_module)
         source.record = gather_epoch_record(
             trainer.current_epoch,
             trainer.global_step,
@@ -22,4 +22,5 @@ class EpochRecordCallback(pl.Callback):
             policy.epoch_metrics,
             source.staleness,
             (source.phases, policy.phases),
+            source.tasks.sources,
         )

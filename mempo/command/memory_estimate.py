@@ -14,9 +14,6 @@ from mempo.config import ArchitectureConfig, Config
 
 GIB = 1024**3
 
-CARD_GIB = 80.0
-"""Memory of the card that a plan is held against, in GiB."""
-
 LOGIT_CHUNK_ELEMENTS = 2**25
 """Logits that stand in memory at a time (``mempo.learning.logprobs.CHUNK_ELEMENTS``), three times
 in float32: themselves, their exponentials and their gradient."""
@@ -158,7 +155,7 @@ def _engine_memory(config: Config, parameters: ParameterCount) -> tuple[int, int
     weights = -(-parameters.total * _BYTES[dtype] // config.engine.tensor_parallel)
     if config.trainer.accelerator == "cpu":
         return weights, int(config.engine.cpu_kv_cache_gib * GIB)
-    reserved = int(config.engine.gpu_memory_utilization * CARD_GIB * GIB)
+    reserved = int(config.engine.gpu_memory_utilization * config.trainer.card_gib * GIB)
     return weights, max(reserved - weights, 0)
 
 

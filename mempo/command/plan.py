@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.table import Table
 
 from mempo.command.memory_estimate import (
-    CARD_GIB,
     GIB,
     MemoryPerDevice,
     ParameterCount,
@@ -126,11 +125,16 @@ def _fits(config: Config, memory: MemoryPerDevice) -> bool:
     """True on CPUs, whose memory is not known here."""
     if config.trainer.accelerator == "cpu":
         return True
-    return _engine_fits(config, memory) and memory.total <= USABLE * CARD_GIB * GIB
+    return _engine_fits(config, memory) and memory.total <= USABLE * _card(config)
+
+
+def _card(config: Config) -> float:
+    """Memory of the card that the plan is held against, in bytes."""
+    return config.trainer.card_gib * GIB
 
 
 def _engine_fits(config: Config, memory: MemoryPerDevice) -> bool:
-    return memory.engine_weights < config.engine.gpu_memory_utilization * CARD_GIB * GIB
+    return memory.engine_weights < config.engine.gpu_memory_utilization * _card(config)
 
 
 def _advice(config: Config, memory: MemoryPerDevice, world_size: int) -> str:
@@ -138,19 +142,20 @@ def _advice(config: Config, memory: MemoryPerDevice, world_size: int) -> str:
     total = _gib(memory.total)
     if config.trainer.accelerator == "cpu":
         return f"Each process needs about {total} of main memory."
+    card = config.trainer.card_gib
     if _fits(config, memory):
         return (
-            f"Fits an {CARD_GIB:.0f} GiB card: {total}, {memory.total / (CARD_GIB * GIB):.0%} of "
+            f"Fits a card of {card:g} GiB: {total}, {memory.total / (card * GIB):.0%} of "
             f"it, of which {_gib(memory.engine)} are the engine's."
         )
     remedies = " ".join(_remedies(config, memory, world_size))
-    return f"Does not fit an {CARD_GIB:.0f} GiB card: {total} a device. {remedies}"
+    return f"Does not fit a card of {card:g} GiB: {total} a device. {remedies}"
 
 
 def _remedies(config: Config, memory: MemoryPerDevice, world_size: int) -> Iterator[str]:
-    budget = USABLE * CARD_GIB * GIB
+    budget = USABLE * _card(config)
     states = memory.states
-    reserved = config.engine.gpu_memory_utilization * CARD_GIB * GIB
+    reserved = config.engine.gpu_memory_utilization * _card(config)
     if not _engine_fits(config, memory):
         yield (
             f"Raise engine.tensor_parallel (now {config.engine.tensor_parallel}) to "
@@ -188,7 +193,7 @@ def _remedies(config: Config, memory: MemoryPerDevice, world_size: int) -> Itera
 
 def _tensor_parallel(config: Config, memory: MemoryPerDevice) -> int:
     """The smallest power of two that leaves a third of the engine's share to keys and values."""
-    share = config.engine.gpu_memory_utilization * CARD_GIB * GIB * 2 / 3
+    share = config.engine.gpu_memory_utilization * _card(config) * 2 / 3
     whole = memory.engine_weights * config.engine.tensor_parallel
     parallel = 2 * config.engine.tensor_parallel
     while whole / parallel > share:

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from mempo.agent.prompts import load_template
-from mempo.config import Config, require_path
+from mempo.config import Config, DataConfig, MixedSetConfig, require_path
 from mempo.data.formats.reading import is_hub_name
 from mempo.models.families import check_family
 from mempo.models.folder import check_model_folder
@@ -50,17 +50,23 @@ def check_run_folder(config: Config) -> None:
 
 def _check_data_paths(config: Config) -> None:
     data = config.data
-    if data.corpus is not None:
-        require_path(data.corpus, "data.corpus")
-    for setting, path in (
-        ("data.questions", data.questions),
-        ("data.heldout_questions", data.heldout_questions),
-    ):
-        if path is not None and (data.format == "local" or not is_hub_name(path)):
-            require_path(path, setting)
+    _check_files(data, "data")
+    for name, one in (data.mix or {}).items():
+        _check_files(one, f"data.mix.{name}")
     if config.model.chat_template is not None:
         require_path(config.model.chat_template, "model.chat_template")
     load_template(config.model.prompt_template)
+
+
+def _check_files(data: DataConfig | MixedSetConfig, prefix: str) -> None:
+    if data.corpus is not None:
+        require_path(data.corpus, f"{prefix}.corpus")
+    for setting, path in (
+        (f"{prefix}.questions", data.questions),
+        (f"{prefix}.heldout_questions", data.heldout_questions),
+    ):
+        if path is not None and (data.format == "local" or not is_hub_name(path)):
+            require_path(path, setting)
 
 
 def check_engine() -> None:

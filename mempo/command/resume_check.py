@@ -30,6 +30,7 @@ MAY_CHANGE: Final = (
     "logger",
     "evaluation",
     "trainer.accelerator",
+    "trainer.card_gib",
     "trainer.devices",
     "trainer.num_nodes",
     "trainer.max_epochs",

@@ -46,6 +46,8 @@ _PATHS: Final = (
     "data.questions", "data.heldout_questions", "data.corpus", "retriever.index",
     "model.prompt_template",
 )  # fmt: skip
+_MIXED_PATHS: Final = ("questions", "heldout_questions", "corpus", "aliases")
+"""Those of each data set of ``data.mix``."""
 _BASE: Final = "mempo_run"
 _SHOWN: Final = 8
 
@@ -139,7 +141,9 @@ def _with_settings_of(run: Path, defaults: DictConfig) -> dict[str, Any]:
         raise ConfigError(f"{file}: the run's settings cannot be read ({error})") from None
     for name in _NOT_BROUGHT:
         OmegaConf.update(base, name, OmegaConf.select(defaults, name))
-    for name in _PATHS:
+    mixed = OmegaConf.select(base, "data.mix") or {}
+    of_sets = [f"data.mix.{name}.{file}" for name in mixed for file in _MIXED_PATHS]
+    for name in (*_PATHS, *of_sets):
         path = OmegaConf.select(base, name)
         if isinstance(path, str) and started_in is not None and (started_in / path).exists():
             OmegaConf.update(base, name, str(started_in / path))

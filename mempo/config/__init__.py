@@ -11,7 +11,7 @@ say together.
 from __future__ import annotations
 
 from mempo.config.aggregate import OVERLAP_IMPORTANCE_CAP, Config
-from mempo.config.data import DataConfig, WorldConfig
+from mempo.config.data import OTHER_SOURCES, DataConfig, MixedSetConfig, WorldConfig
 from mempo.config.evaluation import ContextMode, EvaluationConfig
 from mempo.config.loading import load_config, require_path
 from mempo.config.method import (
@@ -29,6 +29,7 @@ from mempo.config.rollout import ContextConfig, EngineConfig, RolloutConfig
 from mempo.config.training import OptimizerConfig, SftConfig, TrainerConfig
 
 __all__ = [
+    "OTHER_SOURCES",
     "OVERLAP_IMPORTANCE_CAP",
     "AlgorithmConfig",
     "ArchitectureConfig",
@@ -43,6 +44,7 @@ __all__ = [
     "LoraSettings",
     "LossConfig",
     "MemoryConfig",
+    "MixedSetConfig",
     "ModelConfig",
     "OptimizerConfig",
     "OutcomeConfig",

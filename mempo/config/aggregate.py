@@ -7,7 +7,7 @@ from typing import Final, Literal
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from mempo.config.data import DataConfig
+from mempo.config.data import FORMATS_WITH_PASSAGES, DataConfig
 from mempo.config.evaluation import EvaluationConfig
 from mempo.config.method import (
     AlgorithmConfig,
@@ -27,8 +27,6 @@ from mempo.config.training import OptimizerConfig, SftConfig, TrainerConfig
 
 OVERLAP_IMPORTANCE_CAP: Final = 2.0
 """``loss.importance_cap`` where ``rollout.overlap`` samples from older weights."""
-
-_FORMATS_WITH_PASSAGES: Final = ("hotpotqa", "musique", "fanoutqa")
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -102,23 +100,42 @@ class Config:
         return self
 
     def _check_corpus(self) -> None:
-        kind = self.retriever.kind
         if self.data.format == "world":
-            if kind != "rank_bm25":
+            if self.retriever.kind != "rank_bm25":
                 raise ValueError(
-                    f"retriever.kind={kind} cannot search data.format=world, whose passages are "
-                    "generated in memory: leave the retriever out, or choose data=local"
+                    f"retriever.kind={self.retriever.kind} cannot search data.format=world, whose "
+                    "passages are generated in memory: leave the retriever out, or choose "
+                    "data=local"
                 )
-        elif kind == "http":
-            if self.data.corpus:
+        elif self.data.format == "mix":
+            sets = self.data.sets()
+            for name, one in sets.items():
+                own = (self.data.mix or {})[name].corpus is not None
+                _check_files_corpus(one, self.retriever, f"data.mix.{name}", own)
+            if self.retriever.index and len({one.corpus for one in sets.values()}) > 1:
                 raise ValueError(
-                    f"data.corpus={self.data.corpus} is not read with retriever.kind=http, which "
-                    "searches its server's corpus: leave it out, or choose another retriever"
+                    f"retriever.index={self.retriever.index} is one corpus's, and data.mix has "
+                    "several: leave it out, which takes the index beside each corpus"
                 )
-        elif not self.data.corpus and (
-            kind == "bm25s" or self.data.format not in _FORMATS_WITH_PASSAGES
-        ):
+        else:
+            _check_files_corpus(self.data, self.retriever, "data", True)
+
+
+def _check_files_corpus(
+    data: DataConfig, retriever: RetrieverConfig, prefix: str, own: bool
+) -> None:
+    """``prefix`` is what errors call the settings of the questions, and of their corpus where it is
+    their ``own``."""
+    kind, corpus = retriever.kind, f"{prefix if own else 'data'}.corpus"
+    if kind == "http":
+        if data.corpus:
             raise ValueError(
-                f"data.corpus is empty: data={self.data.format} needs data.corpus=<file.jsonl>, "
-                "the passages to search, or a server that has them (retriever=http)"
+                f"{corpus}={data.corpus} is not read with retriever.kind=http, which "
+                "searches its server's corpus: leave it out, or choose another retriever"
             )
+    elif not data.corpus and (kind == "bm25s" or data.format not in FORMATS_WITH_PASSAGES):
+        named = f"data={data.format}" if prefix == "data" else f"{prefix}.format={data.format}"
+        raise ValueError(
+            f"{prefix}.corpus is empty: {named} needs {prefix}.corpus=<file.jsonl>, "
+            "the passages to search, or a server that has them (retriever=http)"
+        )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
+from collections.abc import Mapping
 from dataclasses import field
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
@@ -34,14 +37,61 @@ class WorldConfig:
         return self
 
 
+FileFormat = Literal[
+    "local", "search_r1", "asearcher", "hotpotqa", "musique", "open_qa", "fanoutqa"
+]
+"""The formats whose questions stand in files."""
+
+FanoutRows = Literal["subquestions", "siblings", "questions"]
+
+FORMATS_WITH_PASSAGES: Final = ("hotpotqa", "musique", "fanoutqa")
+"""The formats whose rows may bring a corpus along."""
+
+OTHER_SOURCES: Final = "other"
+"""What metrics call the sources beyond those that have a name of their own; no data set's name."""
+
+_SET_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_SEPARATOR: Final = "<|answer_split|>"
+
+
+@dataclass(frozen=True, config=STRICT)
+class MixedSetConfig:
+    """One data set of ``data.mix``: a format with its files, as ``DataConfig`` has them for one
+    alone. ``share`` is its part of every epoch relative to the others', ``count`` the most
+    questions that are taken of it. What is ``None`` here and not optional is ``data``'s own."""
+
+    format: FileFormat
+    questions: SettingPath | None = None
+    corpus: SettingPath | None = None
+    share: float | None = Field(default=None, gt=0.0)
+    count: int | None = Field(default=None, ge=1)
+    heldout_questions: SettingPath | None = None
+    heldout_fraction: float | None = Field(default=None, gt=0.0, lt=1.0)
+    split: str = "train"
+    heldout_split: str | None = None
+    subset: str | None = None
+    answer_separator: str | None = Field(default=_SEPARATOR, min_length=1)
+    aliases: SettingPath | None = None
+    fanoutqa: FanoutRows = "subquestions"
+
+
 @dataclass(frozen=True, config=STRICT)
 class DataConfig:
     """Which tasks. ``world`` is generated; every other format reads ``questions`` and ``corpus``:
     ``local`` from this project's own JSON lines, the rest from the files of their data sets
-    (``mempo/data/formats/``), some of which bring their corpus along."""
+    (``mempo/data/formats/``), some of which bring their corpus along. ``mix`` takes several of
+    them, by name (``mempo/data/mix.py``)."""
 
     format: Literal[
-        "world", "local", "search_r1", "asearcher", "hotpotqa", "musique", "open_qa", "fanoutqa"
+        "world",
+        "mix",
+        "local",
+        "search_r1",
+        "asearcher",
+        "hotpotqa",
+        "musique",
+        "open_qa",
+        "fanoutqa",
     ]
     objectives: int = Field(default=2, ge=1)
     seed: int = 0
@@ -54,34 +104,95 @@ class DataConfig:
     split: str = "train"
     heldout_split: str | None = None
     subset: str | None = None
-    answer_separator: str | None = Field(default="<|answer_split|>", min_length=1)
+    answer_separator: str | None = Field(default=_SEPARATOR, min_length=1)
     aliases: SettingPath | None = None
-    fanoutqa: Literal["subquestions", "siblings", "questions"] = "subquestions"
+    fanoutqa: FanoutRows = "subquestions"
+    mix: dict[str, MixedSetConfig] | None = None
+    mix_objectives: Literal["within", "across"] = "within"
 
     @model_validator(mode="after")
     def _check(self) -> DataConfig:
-        if self.format == "world":
-            return self
-        if self.aliases is not None and self.format != "hotpotqa":
+        if self.mix and self.format != "mix":
             raise ValueError(
-                f"data.aliases={self.aliases}: only the rows of data=hotpotqa name the answers "
-                "that it lists (2WikiMultihopQA's answer_id): leave it out"
+                f"data.mix names data sets, which data={self.format} does not read: choose "
+                "data=mix, or leave them out"
             )
-        own = self.format == "local"
-        file = "<file.jsonl>" if own else "<file, folder or hub name>"
-        if not self.questions and self.format != "fanoutqa":
-            raise ValueError(
-                f"data.questions is empty: data={self.format} needs data.questions={file}"
-                + (" and data.corpus=<file.jsonl>" if own else "")
-            )
-        if own and (self.split, self.heldout_split, self.subset) != ("train", None, None):
-            raise ValueError(
-                "data.split, data.heldout_split and data.subset have no meaning with data=local, "
-                "which reads single files: leave them out, or choose another data format"
-            )
-        if not self.heldout_questions and self.heldout_split == self.split:
-            raise ValueError(
-                f"data.heldout_split={self.heldout_split} is the split to train on: name another, "
-                "or leave it out, which holds out data.heldout_fraction of the questions"
-            )
+        if self.format == "mix":
+            _check_mix(self)
+        elif self.format != "world":
+            _check_files(self, self.format, "data")
         return self
+
+    def sets(self) -> Mapping[str, DataConfig]:
+        """The data sets of ``data.mix`` by name, each with the settings that it has alone."""
+        return {name: self._alone(one) for name, one in (self.mix or {}).items()}
+
+    def _alone(self, one: MixedSetConfig) -> DataConfig:
+        own = {part.name: getattr(one, part.name) for part in dataclasses.fields(one)}
+        del own["share"], own["count"]
+        for name in ("corpus", "heldout_fraction"):
+            own[name] = getattr(self, name) if own[name] is None else own[name]
+        return dataclasses.replace(self, mix=None, **own)
+
+
+def _check_files(one: DataConfig | MixedSetConfig, chosen: str, prefix: str) -> None:
+    """What the settings of a format may not say together; ``prefix`` is what errors call them."""
+    data = f"data={chosen}" if prefix == "data" else f"{prefix}.format={chosen}"
+    if one.aliases is not None and chosen != "hotpotqa":
+        raise ValueError(
+            f"{prefix}.aliases={one.aliases}: only the rows of data=hotpotqa name the answers "
+            "that it lists (2WikiMultihopQA's answer_id): leave it out"
+        )
+    own = chosen == "local"
+    file = "<file.jsonl>" if own else "<file, folder or hub name>"
+    if not one.questions and chosen != "fanoutqa":
+        raise ValueError(
+            f"{prefix}.questions is empty: {data} needs {prefix}.questions={file}"
+            + (" and data.corpus=<file.jsonl>" if own else "")
+        )
+    if own and (one.split, one.heldout_split, one.subset) != ("train", None, None):
+        raise ValueError(
+            f"{prefix}.split, {prefix}.heldout_split and {prefix}.subset have no meaning with "
+            f"{data}, which reads single files: leave them out, or choose another data format"
+        )
+    if not one.heldout_questions and one.heldout_split == one.split:
+        raise ValueError(
+            f"{prefix}.heldout_split={one.heldout_split} is the split to train on: name another, "
+            f"or leave it out, which holds out {prefix}.heldout_fraction of the questions"
+        )
+
+
+def _check_mix(data: DataConfig) -> None:
+    if not data.mix:
+        raise ValueError(
+            "data.mix is empty: data=mix needs data sets by name, such as "
+            "'data.mix={hotpotqa: {format: hotpotqa, questions: A.json}, "
+            "nq: {format: open_qa, questions: B.jsonl, corpus: C.jsonl}}'"
+        )
+    for setting in ("questions", "heldout_questions", "heldout_split"):
+        if getattr(data, setting) is not None:
+            raise ValueError(
+                f"data.{setting}={getattr(data, setting)} is not read with data=mix: every data "
+                f"set has its own, data.mix.NAME.{setting}"
+            )
+    for name, one in data.mix.items():
+        if not _SET_NAME.fullmatch(name) or name == OTHER_SOURCES:
+            raise ValueError(
+                f"data.mix.{name}: a data set's name has letters, digits, _ and - only, and is not "
+                f"{OTHER_SOURCES}: give it another"
+            )
+        _check_files(one, one.format, f"data.mix.{name}")
+    with_share = [name for name, one in data.mix.items() if one.share is not None]
+    without = [name for name in data.mix if name not in with_share]
+    if with_share and without:
+        raise ValueError(
+            f"data.mix.{without[0]}.share is missing, and data.mix.{with_share[0]}.share is given: "
+            "give all of them, or none, which takes the sets by their sizes"
+        )
+    corpora = {one.corpus or data.corpus: name for name, one in data.mix.items()}
+    if data.mix_objectives == "across" and len(corpora) > 1:
+        raise ValueError(
+            "data.mix_objectives=across puts questions of several data sets into one task, which "
+            f"has one corpus, and {' and '.join(list(corpora.values())[:2])} have different ones: "
+            "give data.corpus=<file.jsonl> and no others, or take data.mix_objectives=within"
+        )

@@ -65,7 +65,8 @@ def compose_objectives(
         random.Random(f"compose/{seed}/{n}").shuffle(order)
     chosen = [tasks[index] for index in order[: len(tasks) - len(tasks) % n]]
     return [
-        _compose(chosen[start : start + n], len(tasks) % n) for start in range(0, len(chosen), n)
+        composed_task(chosen[start : start + n], len(tasks) % n)
+        for start in range(0, len(chosen), n)
     ]
 
 
@@ -74,11 +75,13 @@ def row_ids(task_id: str) -> list[str]:
     return split_names(_JOINER, task_id)
 
 
-def _compose(rows: Sequence[Task], dropped: int) -> Task:
+def composed_task(rows: Sequence[Task], dropped: int) -> Task:
+    """One task of all ``rows``, which search one corpus. Where their sources differ, it has all of
+    them, sorted, with ``+`` between them. ``dropped`` rows were left over."""
     return Task(
         id=join_names(_JOINER, (row.id for row in rows)),
         objectives=tuple(objective for row in rows for objective in row.objectives),
-        source=rows[0].source,
+        source=_JOINER.join(sorted({row.source for row in rows})),
         corpus=rows[0].corpus,
         metadata={"rows": [row.id for row in rows], "rows_dropped": dropped},
     )

@@ -21,7 +21,7 @@ def split_heldout(
         raise ValueError(f"fraction={fraction} must lie between 0 and 1")
     by_question: dict[str, list[Task]] = {}
     for task in tasks:
-        by_question.setdefault(_plain(task.question), []).append(task)
+        by_question.setdefault(plain_question(task.question), []).append(task)
     if len(by_question) < 2:
         raise DataError(
             f"{len(by_question)} different question(s) cannot be split into training and held-out "
@@ -32,10 +32,11 @@ def split_heldout(
     count = min(max(1, round(fraction * len(order))), len(order) - 1)
     heldout = set(order[:count])
     return (
-        [task for task in tasks if _plain(task.question) not in heldout],
-        [task for task in tasks if _plain(task.question) in heldout],
+        [task for task in tasks if plain_question(task.question) not in heldout],
+        [task for task in tasks if plain_question(task.question) in heldout],
     )
 
 
-def _plain(question: str) -> str:
+def plain_question(question: str) -> str:
+    """What two rows share that ask the same question."""
     return " ".join(question.casefold().split())

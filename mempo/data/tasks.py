@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import cached_property
 from typing import Final, Literal
 
-from mempo.config import Config, DataConfig, require_path
-from mempo.data.compose import compose_objectives, winnable
-from mempo.data.formats import FORMATS, Loaded, Options, QuestionSource, load_questions
-from mempo.data.formats.hotpotqa import read_aliases
-from mempo.data.formats.passages import documents
-from mempo.data.heldout import split_heldout
+from mempo.config import Config
+from mempo.data.formats import FORMATS, Loaded, load_questions
+from mempo.data.mix import mixed_tasks, read_mix
+from mempo.data.question_files import (
+    FileRows,
+    compose_rows,
+    given_retriever,
+    question_options,
+    read_files,
+    retriever_of_passages,
+    training_source,
+)
+from mempo.data.sources import named_sources
 from mempo.data.world import generate_world
-from mempo.retrieval import RankBm25Retriever, Retriever, build_retriever
-from mempo.row_files.rows import DataError
+from mempo.retrieval import RankBm25Retriever, Retriever
 from mempo.row_files.told import Told
 from mempo.runtime.errors import ConfigError
 from mempo.trajectory import Task
@@ -25,6 +33,8 @@ from mempo.trajectory import Task
 class TaskSets:
     """Tasks to train on, tasks to evaluate on, and a retriever for every ``Task.corpus``.
 
+    ``shares`` is what each ``Task.source`` of a mix has of every epoch, relative to the others
+    (``epoch_tasks``); ``None`` where tasks are drawn from all of them alike.
     ``skipped_rows`` counts malformed rows that ``data.skip_bad_rows`` let pass; ``notes`` are
     sentences about what else was dropped or guessed.
     """
@@ -34,6 +44,12 @@ class TaskSets:
     retrievers: Mapping[str, Retriever]
     skipped_rows: int = 0
     notes: tuple[str, ...] = ()
+    shares: Mapping[str, float] | None = None
+
+    @cached_property
+    def sources(self) -> tuple[str, ...]:
+        """The sources of the training tasks that metrics name (``named_sources``)."""
+        return named_sources(task.source for task in self.train)
 
 
 @dataclass(frozen=True)
@@ -47,17 +63,6 @@ class HeldOutTasks:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """The rows of the configured files, as tasks of one objective each, and what they search."""
-
-    train: list[Task]
-    heldout: list[Task]
-    retriever: Retriever
-    skipped: int
-    told: Told
-
-
 def load_task_sets(config: Config) -> TaskSets:
     """Builds the task sets. Raises ``DataError`` or ``ConfigError`` that say what to change."""
     data = config.data
@@ -68,12 +73,14 @@ def load_task_sets(config: Config) -> TaskSets:
             heldout.by_objectives[data.objectives],
             {**train.retrievers, **heldout.retrievers},
         )
+    elif data.format == "mix":
+        sets = _mixed_sets(config)
     else:
-        rows = _read_files(config)
+        rows, retriever = _file_rows(config)
         sets = TaskSets(
-            _compose(rows.train, data, data.objectives, rows.told),
-            _compose(rows.heldout, data, data.objectives, rows.told),
-            {data.format: rows.retriever},
+            compose_rows(rows.train, data, data.objectives, rows.told),
+            compose_rows(rows.heldout, data, data.objectives, rows.told),
+            {data.format: retriever},
             rows.skipped,
             tuple(rows.told.sentences()),
         )
@@ -83,6 +90,7 @@ def load_task_sets(config: Config) -> TaskSets:
             f"rollout.tasks_per_epoch={count}, but there are only {len(sets.train)} training "
             "tasks: lower it, or give more questions"
         )
+    _check_shares(sets, count)
     return sets
 
 
@@ -98,15 +106,15 @@ def load_heldout_tasks(config: Config) -> HeldOutTasks:
         counts, setting = (data.objectives,), "data.objectives"
     if data.format == "world":
         return _world_tasks(config, "heldout", counts)
-    rows = _read_files(config)
+    if data.format == "mix":
+        return _mixed_heldout(config, counts, setting)
+    rows, retriever = _file_rows(config)
     return HeldOutTasks(
         {
-            count: _compose(
-                rows.heldout, data, count, rows.told if count == max(counts) else Told(), setting
-            )
-            for count in counts
+            count: compose_rows(rows.heldout, data, count, told, setting)
+            for count, told in _told_once(counts, rows.told)
         },
-        {data.format: rows.retriever},
+        {data.format: retriever},
         rows.skipped,
         tuple(rows.told.sentences()),
     )
@@ -128,19 +136,20 @@ def load_evidence(config: Config) -> tuple[Loaded, Retriever]:
             f"formats do: {known}"
         )
     told = Told()
-    retriever = _given_retriever(config, told)
-    source = _training_source(data)
-    loaded = load_questions(source, _options(data), retriever is None, with_evidence=True)
+    retriever = given_retriever(config, data.corpus, told)
+    source = training_source(data)
+    loaded = load_questions(source, question_options(data), retriever is None, with_evidence=True)
     loaded.told.update(told)
     if not any(loaded.evidence.values()):
         raise ConfigError(
             f"data.questions={source.place}: no row names the passages that answer it "
             f"(docs/formats/{data.format}.md says in which fields)"
         )
-    return loaded, retriever or _retriever_of_passages(config, [loaded], source.place)
+    return loaded, retriever or retriever_of_passages(
+        config, loaded.passages, form.join_titles, source.place
+    )
 
 
-_ALIASES: Final = "data.aliases"
 _SPLITS: Final[tuple[Literal["train", "heldout"], ...]] = ("train", "heldout")
 
 
@@ -161,111 +170,61 @@ def _world_tasks(
     )
 
 
-def _read_files(config: Config) -> _Rows:
+def _file_rows(config: Config) -> tuple[FileRows, Retriever]:
     data, told = config.data, Told()
     # The corpus first: where it is a file of its own, a fault in it is told before questions load.
-    retriever = _given_retriever(config, told)
-    training = _training_source(data)
-    held_out = _heldout_source(data, training)
-    options = _options(data)
-    loaded = [
-        load_questions(source, options, retriever is None)
-        for source in (training, held_out)
-        if source is not None
-    ]
-    if held_out is None:
-        train, heldout = split_heldout(loaded[0].tasks, data.heldout_fraction, data.seed)
-    else:
-        train, heldout = loaded[0].tasks, loaded[1].tasks
+    retriever = given_retriever(config, data.corpus, told)
+    rows = read_files(data, with_passages=retriever is None)
     if retriever is None:
-        retriever = _retriever_of_passages(config, loaded, training.place)
-    for one in loaded:
-        told.update(one.told)
-    return _Rows(train, heldout, retriever, sum(one.skipped for one in loaded), told)
+        join = FORMATS[data.format].join_titles
+        retriever = retriever_of_passages(config, rows.passages, join, rows.place)
+    told.update(rows.told)
+    return replace(rows, told=told), retriever
 
 
-def _training_source(data: DataConfig) -> QuestionSource:
-    place = data.questions
-    if place is None:
-        default = FORMATS[data.format].default_source
-        assert default is not None  # the configuration asks for data.questions otherwise
-        place = default()
-    return QuestionSource(
-        data.format, place, "data.questions", data.split, data.subset, corpus=data.format
+def _mixed_sets(config: Config) -> TaskSets:
+    data, rows = config.data, read_mix(config)
+    train, shares = mixed_tasks(rows.train, data, data.objectives, rows.told)
+    heldout, _ = mixed_tasks(rows.heldout, data, data.objectives, rows.told)
+    trained, evaluated = (Counter(task.source for task in tasks) for tasks in (train, heldout))
+    each = (
+        f"{source}: {share / sum(shares.values()):.1%} of every epoch, from {trained[source]} "
+        f"training tasks; {evaluated[source]} held out"
+        for source, share in shares.items()
+    )
+    notes = (*rows.told.sentences(), *each)
+    return TaskSets(train, heldout, rows.retrievers, rows.skipped, notes, shares)
+
+
+def _mixed_heldout(config: Config, counts: Sequence[int], setting: str) -> HeldOutTasks:
+    rows = read_mix(config)
+    return HeldOutTasks(
+        {
+            count: mixed_tasks(rows.heldout, config.data, count, told, setting)[0]
+            for count, told in _told_once(counts, rows.told)
+        },
+        rows.retrievers,
+        rows.skipped,
+        tuple(rows.told.sentences()),
     )
 
 
-def _heldout_source(data: DataConfig, training: QuestionSource) -> QuestionSource | None:
-    """``None`` where a fraction of the training questions is held out."""
-    split = data.heldout_split or data.split
-    if data.heldout_questions is not None:
-        return replace(
-            training, place=data.heldout_questions, setting="data.heldout_questions", split=split
-        )
-    if data.heldout_split is None:
-        return None
-    if Path(training.place).is_file():
-        raise ConfigError(
-            f"data.heldout_split={data.heldout_split}, but data.questions={training.place} is one "
-            "file, which has no splits: give data.heldout_questions=<file>"
-        )
-    return replace(training, split=split)
+def _told_once(counts: Sequence[int], told: Told) -> Iterator[tuple[int, Told]]:
+    """Each number of objectives, the largest with what is told: the others drop fewer rows."""
+    for count in counts:
+        yield count, told if count == max(counts) else Told()
 
 
-def _options(data: DataConfig) -> Options:
-    aliases = {} if data.aliases is None else read_aliases(require_path(data.aliases, _ALIASES))
-    return Options(data.answer_separator, data.fanoutqa, data.skip_bad_rows, aliases)
-
-
-def _given_retriever(config: Config, told: Told) -> Retriever | None:
-    """The retriever over ``data.corpus`` or behind a server; ``None`` where the rows' own passages
-    are to be searched."""
-    corpus = config.data.corpus
-    if corpus is None and config.retriever.kind != "http":
-        return None
-    file = None if corpus is None else require_path(corpus, "data.corpus")
-    return build_retriever(config.retriever, file, config.data.skip_bad_rows, told)
-
-
-def _retriever_of_passages(config: Config, loaded: Sequence[Loaded], questions: str) -> Retriever:
-    passages = documents(
-        (passage for one in loaded for passage in one.passages),
-        FORMATS[config.data.format].join_titles,
-    )
-    if not passages:
-        raise ConfigError(
-            f"data.corpus is empty, and the rows of {questions} carry no passages: give "
-            "data.corpus=<file.jsonl>, the passages to search"
-        )
-    return build_retriever(config.retriever, passages)
-
-
-def _compose(
-    rows: Sequence[Task],
-    data: DataConfig,
-    count: int,
-    told: Told,
-    setting: str = "data.objectives",
-) -> list[Task]:
-    """``count`` rows a task; with ``data.fanoutqa=siblings`` rows of one question. ``setting`` is
-    what errors call the count."""
-    rows = winnable(rows, count, told)
-    several = next((row for row in rows if len(row.objectives) > 1), None)
-    if several is not None and count > 1:
-        raise DataError(
-            f"{setting}={count}, but the row {several.id} asks {len(several.objectives)} questions "
-            f"already: set {setting}=1, which takes the rows as they are"
-        )
-    if data.format != "fanoutqa" or data.fanoutqa != "siblings":
-        return compose_objectives(rows, count, data.seed, setting)
-    families: dict[str, list[Task]] = {}
-    for row in rows:
-        families.setdefault(row.metadata["parent"], []).append(row)
-    large = [family for family in families.values() if len(family) >= count]
-    if not large:
-        raise DataError(
-            f"{setting}={count}, but no question has that many sub-questions; the most is "
-            f"{max(map(len, families.values()), default=0)}: lower it, or set "
-            "data.fanoutqa=subquestions"
-        )
-    return [task for family in large for task in compose_objectives(family, count, data.seed)]
+def _check_shares(sets: TaskSets, count: int) -> None:
+    """Raises ``ConfigError`` where an epoch's share of a source is more than it has."""
+    if sets.shares is None:
+        return
+    there = Counter(task.source for task in sets.train)
+    for source, share in sets.shares.items():
+        wanted = math.ceil(share / sum(sets.shares.values()) * count - 1e-9)
+        if wanted > there[source]:
+            raise ConfigError(
+                f"rollout.tasks_per_epoch={count} takes {wanted} tasks of {source} by its share, "
+                f"but there are only {there[source]}: lower it or data.mix.{source}.share, or give "
+                "more questions"
+            )

@@ -10,6 +10,7 @@ from mempo.agent.collection import Attempt, Progress, Watch
 from mempo.agent.rollout import Rollout
 from mempo.agent.state_machine import AgentSettings
 from mempo.config import EvaluationConfig
+from mempo.data.sources import named_sources, source_name
 from mempo.engine.interface import Sampling
 from mempo.records.trajectory_records import trajectory_record
 from mempo.runtime.gather import gather_objects
@@ -89,6 +90,7 @@ def summary(record: Mapping[str, Any]) -> dict[str, Any]:
     """What the figures need of a trajectory's record (``trajectory_record``)."""
     return {
         "task": record["task"],
+        "source": record.get("source") or "",
         "objectives": len(record["golds"]),
         "rounds": len(record["rounds"]),
         "answered": float(record["ending"] == Ending.ANSWERED),
@@ -113,7 +115,8 @@ def evaluation_entry(
     are sums over objectives (mean per task), shares lie in [0, 1], tokens are means per
     task. ``ci95`` holds bootstrap intervals over tasks. ``by_objectives`` and ``by_rounds`` repeat
     the figures for parts of the tasks; where there are several numbers of objectives, each has its
-    own ``ci95``.
+    own ``ci95``. Where tasks have several sources, ``by_source`` has exact match and F1 of each
+    (``mempo.data.sources``).
     """
     if not summaries:
         raise ValueError("an evaluation without tasks has no figures")
@@ -121,6 +124,8 @@ def evaluation_entry(
     entry["endings"] = _counts(row["ending"] for row in summaries)
     if bootstrap_samples:
         entry["ci95"] = _intervals(summaries, bootstrap_samples, seed)
+    if by_source := _by_source(summaries):
+        entry["by_source"] = by_source
     for name, field in (("by_objectives", "objectives"), ("by_rounds", "rounds")):
         values = sorted({row[field] for row in summaries})
         entry[name] = {}
@@ -130,6 +135,17 @@ def evaluation_entry(
             if bootstrap_samples and field == "objectives" and len(values) > 1:
                 entry[name][str(value)]["ci95"] = _intervals(part, bootstrap_samples, seed)
     return entry
+
+
+def _by_source(summaries: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Nothing where all tasks have one source."""
+    named = named_sources(row.get("source", "") for row in summaries)
+    found: dict[str, dict[str, float]] = {}
+    for source in named:
+        part = [row for row in summaries if source_name(row["source"], named) == source]
+        figures = _figures(part)
+        found[source] = {key: figures[key] for key in ("tasks", "exact_match", "f1")}
+    return found
 
 
 def _intervals(

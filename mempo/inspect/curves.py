@@ -39,6 +39,8 @@ PANELS: Final = (
             ("format valid", "reward/format_valid"),
         ),
     ),
+    Panel("Reward by source", pattern=r"reward_by_source/(.+)"),
+    Panel("Exact match by source", pattern=r"exact_match_by_source/(.+)"),
     Panel("Memory reward, mean", (("memory reward", "memory/reward_mean"),), zero=True),
     Panel(
         "Probability of the gold answer",

@@ -7,16 +7,20 @@ is not lost. A key without a sample is absent, never 0. docs/metrics.md says wha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
+from mempo.data.sources import source_name
 from mempo.trajectory import Ending, Round, Trajectory
 
 REWARD, P_MEM, P_FULL = "memory_reward", "p_mem", "p_full"
 """The quantities whose distributions are logged by round."""
+
+BY_SOURCE: Final = ("exact_match", "f1")
+"""Answer metrics that are logged by source."""
 
 QUANTILES: Final = (10, 50, 90)
 """Percentiles of the distributions by round, interpolated linearly between values."""
@@ -84,8 +88,9 @@ class MetricSums:
         return dict(sorted(values.items()))
 
 
-def collect(trajectories: Iterable[Trajectory]) -> MetricSums:
-    """The sums over one process's trajectories.
+def collect(trajectories: Iterable[Trajectory], sources: Sequence[str] = ()) -> MetricSums:
+    """The sums over one process's trajectories, and by the ``sources`` that are named
+    (``mempo.data.sources``).
 
     Raises ``ValueError`` for a trajectory that has no ending or no reward: left out, it would
     make the means of the others look like the epoch's.
@@ -98,7 +103,24 @@ def collect(trajectories: Iterable[Trajectory]) -> MetricSums:
         _add_trajectory(sums, trajectory, trajectory.ending, trajectory.reward)
         for one in trajectory.rounds:
             _add_round(sums, one)
+        if sources:
+            _add_source(sums, trajectory, trajectory.reward, sources)
     return sums
+
+
+def _add_source(
+    sums: MetricSums, trajectory: Trajectory, reward: float, sources: Sequence[str]
+) -> None:
+    name = source_name(trajectory.task.source, sources)
+    for source in sources:
+        sums.add_mean(f"share_by_source/{source}", float(source == name))
+    sums.add_mean(f"reward_by_source/{name}", reward)
+    for metric in BY_SOURCE:
+        if metric in trajectory.metrics:
+            sums.add_mean(f"{metric}_by_source/{name}", trajectory.metrics[metric])
+    for one in trajectory.rounds:
+        if one.memory_reward is not None:
+            sums.add_mean(f"memory_reward_by_source/{name}", one.memory_reward)
 
 
 def _add_trajectory(

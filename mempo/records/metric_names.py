@@ -1,7 +1,7 @@
 """The name of everything that a run logs, in one list.
 
 ``docs/metrics.md`` defines each of them. Tests hold the three together: this list, that page, and
-what runs log. ``<k>`` stands for the number of a round.
+what runs log. ``<k>`` stands for the number of a round, ``<source>`` for where tasks come from.
 """
 
 from __future__ import annotations
@@ -106,6 +106,15 @@ WITH_SWITCHES: Final = (
 )
 """With an update and the setting beside each."""
 
+WITH_SOURCES: Final = (
+    "share_by_source/<source>",
+    "reward_by_source/<source>",
+    "exact_match_by_source/<source>",
+    "f1_by_source/<source>",
+    "memory_reward_by_source/<source>",  # with scores
+)
+"""In runs whose training tasks come from several sources (``mempo.data.sources``)."""
+
 RECORD_KEYS: Final = (
     *ALWAYS,
     *WITH_MEMORIES,
@@ -114,6 +123,7 @@ RECORD_KEYS: Final = (
     *WITH_MEMORY_WEIGHT,
     *WITH_AN_UPDATE,
     *WITH_SWITCHES,
+    *WITH_SOURCES,
 )
 """Everything that ``metrics.jsonl`` may hold; the loggers get the same."""
 
@@ -126,8 +136,10 @@ WANDB_KEYS: Final = (
 """What only wandb gets: histograms and a table."""
 
 _ROUND: Final = re.compile(r"(?<=/round_)\d+")
+_SOURCE: Final = re.compile(r"(?<=_by_source/).+")
 
 
 def pattern_of(key: str) -> str:
-    """The key with ``<k>`` in place of the number of a round, as the lists write it."""
-    return _ROUND.sub("<k>", key)
+    """The key as the lists write it, with ``<k>`` in place of the number of a round and
+    ``<source>`` in place of a source's name."""
+    return _ROUND.sub("<k>", _SOURCE.sub("<source>", key))

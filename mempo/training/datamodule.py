@@ -7,7 +7,6 @@ over them. Advantages are written into the trajectories afterwards, by ``MemoryR
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from mempo.agent.rollout import Rollout
 from mempo.agent.shared_rollout import SharedRollout
 from mempo.agent.state_machine import AgentSettings
 from mempo.config import Config
+from mempo.data.epoch_order import epoch_tasks
 from mempo.data.tasks import TaskSets
 from mempo.engine.interface import Sampling
 from mempo.engine.shared import EngineGroup, SharedEngine, make_engine_group
@@ -155,13 +155,9 @@ class RolloutDataModule(L.LightningDataModule, RolloutSource):
             self._engine.sync(sampled_policy(self._trainer).weights())
 
     def epoch_tasks(self, epoch: int) -> list[Task]:
-        """The tasks of an epoch over all ranks, no task twice: each pass over the data is shuffled
-        anew, and what does not fill an epoch waits for another pass."""
-        tasks, count = self.tasks.train, self.config.rollout.tasks_per_epoch
-        passes, offset = divmod(epoch, len(tasks) // count)
-        order = list(range(len(tasks)))
-        random.Random(derive_seed(self.config.seed, "tasks", passes)).shuffle(order)
-        return [tasks[index] for index in order[offset * count : (offset + 1) * count]]
+        """The tasks of an epoch over all ranks, no task twice (``mempo.data.epoch_order``)."""
+        count, seed = self.config.rollout.tasks_per_epoch, self.config.seed
+        return epoch_tasks(self.tasks.train, self.tasks.shares, count, epoch, seed)
 
     def close(self) -> None:
         """Releases the engine."""

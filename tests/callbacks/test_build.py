@@ -16,6 +16,7 @@ from callbacks.epoch_record import EpochRecordCallback
 from callbacks.more import more_callbacks
 from mempo.command.callbacks import configured_callbacks
 from mempo.command.cli import compose
+from mempo.data.tasks import TaskSets
 from mempo.records import epoch_record
 from mempo.runtime.errors import ConfigError
 from mempo.runtime.gather import gather_objects
@@ -164,7 +165,11 @@ def test_an_epoch_is_gathered_once_for_all_that_read_it(
     callbacks = run_callbacks(config)
     for epoch in range(3):
         source = SimpleNamespace(
-            trajectories=[make_trajectory()], phases=Phases(), staleness=0, record={}
+            tasks=TaskSets([], [], {}),
+            trajectories=[make_trajectory()],
+            phases=Phases(),
+            staleness=0,
+            record={},
         )
         trainer: Any = SimpleNamespace(
             current_epoch=epoch,
@@ -182,7 +187,11 @@ def test_an_epoch_is_gathered_once_for_all_that_read_it(
 
 def test_a_record_that_is_not_there_yet_is_an_error() -> None:
     source = SimpleNamespace(
-        trajectories=[make_trajectory()], phases=Phases(), staleness=0, record={}
+        tasks=TaskSets([], [], {}),
+        trajectories=[make_trajectory()],
+        phases=Phases(),
+        staleness=0,
+        record={},
     )
     trainer: Any = SimpleNamespace(current_epoch=0, global_step=1, datamodule=source)
     with pytest.raises(RuntimeError, match="behind EpochRecordCallback"):

@@ -32,6 +32,7 @@ from callbacks.sampled_trajectories import (
 from callbacks.trajectories_file import TrajectoriesFileCallback
 from mempo.command.cli import compose
 from mempo.config import WandbConfig
+from mempo.data.tasks import TaskSets
 from mempo.records.trajectory_records import record_order, trajectory_record
 from mempo.runtime.errors import MempoError
 from mempo.runtime.phases import Phases
@@ -79,6 +80,7 @@ def stub(epoch: int = 0, *, main_process: bool = True) -> Any:
         global_rank=0 if main_process else 1,
         loggers=[RecordingLogger()],
         datamodule=SimpleNamespace(
+            tasks=TaskSets([], [], {}),
             trajectories=trajectories(epoch),
             phases=phases(sync=0.25, rollout=1.0, scoring=2.0, update=0.5),
             staleness=0,
@@ -299,6 +301,8 @@ class OneStepModule(pl.LightningModule):
 
 
 class HandmadeData(pl.LightningDataModule):
+    tasks = TaskSets([], [], {})
+
     def train_dataloader(self) -> DataLoader[torch.Tensor]:
         assert self.trainer is not None
         self.trajectories = trajectories(self.trainer.current_epoch)

@@ -30,6 +30,11 @@ NEEDS = {
     ("sft", "file"): ["sft.path=trajectories.jsonl"],
     ("data", "hotpotqa"): ["data.questions=questions.json"],
     ("data", "musique"): ["data.questions=questions.jsonl"],
+    ("data", "mix"): [
+        "data.mix={one: {format: hotpotqa, questions: a.json}, two: {format: open_qa, "
+        "questions: b.jsonl}}",
+        "data.corpus=corpus.jsonl",
+    ],
     **{
         ("data", name): ["data.questions=questions.jsonl", "data.corpus=corpus.jsonl"]
         for name in ("local", "search_r1", "asearcher", "open_qa")
@@ -88,12 +93,14 @@ def covering(groups: dict[str, list[str]]) -> list[tuple[tuple[str, str], ...]]:
     return rows
 
 
-COMBINATIONS = covering({k: v for k, v in GROUPS.items() if k != "experiment"})
+# Whole settings, and what --multirun alone reads.
+APART = ("experiment", "sweep")
+COMBINATIONS = covering({k: v for k, v in GROUPS.items() if k not in APART})
 
 
 def test_combinations_hold_every_option() -> None:
     seen = {pair for row in COMBINATIONS for pair in row}
-    assert seen == {(g, o) for g, options in GROUPS.items() if g != "experiment" for o in options}
+    assert seen == {(g, o) for g, options in GROUPS.items() if g not in APART for o in options}
     assert {"algorithm", "model", "data", "retriever", "rollout", "trainer", "logger"} <= set(
         GROUPS
     )
@@ -115,11 +122,14 @@ def test_both_programs_have_the_same_groups_and_settings() -> None:
     assert {key for key in evaluate if train[key] != evaluate[key]} == {"logger"}
 
 
+OWN_FILES = ("debug", "smollm2_local")
+
+
 @pytest.mark.parametrize("experiment", GROUPS["experiment"])
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_experiment_composes_and_loads(program: str, experiment: str) -> None:
     # An experiment on one's own data takes the two files from the command line.
-    files = ["data.questions=q.jsonl", "data.corpus=c.jsonl"]
+    files = ["data.questions=q.jsonl", "data.corpus=c.jsonl"] if experiment in OWN_FILES else []
     compose(program, [f"experiment={experiment}", *files])
 
 
@@ -153,7 +163,7 @@ def test_files_begin_with_what_they_are(file: Path) -> None:
     assert lines[0].startswith("# ")
 
 
-@pytest.mark.parametrize("group", sorted(set(GROUPS) - {"experiment"}))
+@pytest.mark.parametrize("group", sorted(set(GROUPS) - {*APART}))
 def test_every_setting_has_a_comment(group: str) -> None:
     """In at least one file of its folder, behind it or on the node that holds it."""
     explained: set[str] = set()

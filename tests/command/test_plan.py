@@ -171,8 +171,8 @@ def test_planned_world_size(overrides: list[str], gpus: int, expected: tuple[int
 @pytest.mark.parametrize(
     ("overrides", "devices", "fits", "words"),
     [
-        (["model=tiny"], 1, True, ["Fits an 80 GiB card"]),
-        (["model=qwen2_5_7b", "trainer=fsdp2"], 8, True, ["Fits an 80 GiB card"]),
+        (["model=tiny"], 1, True, ["Fits a card of 80 GiB"]),
+        (["model=qwen2_5_7b", "trainer=fsdp2"], 8, True, ["Fits a card of 80 GiB"]),
         (["model=qwen2_5_7b", "trainer=ddp"], 8, False, ["trainer=fsdp2"]),
         (["model=qwen2_5_32b", "trainer=fsdp2"], 32, False, ["engine.tensor_parallel", "to 4"]),
         (
@@ -248,7 +248,7 @@ def test_printed_plan_says_what_it_assumes(tmp_path: Path) -> None:
     with (tmp_path / "plan.txt").open("w") as file:
         print_plan(make_plan(config, *planned_world_size(config, 0)), Console(file=file, width=100))
     text = (tmp_path / "plan.txt").read_text()
-    for words in ("assuming 8 GPUs", "7,615,616,512", "rows scored", "Fits an 80 GiB card"):
+    for words in ("assuming 8 GPUs", "7,615,616,512", "rows scored", "Fits a card of 80 GiB"):
         assert words in text
 
 

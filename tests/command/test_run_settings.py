@@ -200,6 +200,21 @@ def test_relative_paths_start_where_the_run_was_started(
     assert settings(f"evaluation.model_path={run}").config.data.questions == "q.jsonl"
 
 
+def test_so_do_those_of_a_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    for folder in (there, here):
+        folder.mkdir()
+    (there / "q.jsonl").write_text("{}")
+    monkeypatch.chdir(here)
+    sets = "data.mix={nq: {format: open_qa, questions: q.jsonl, corpus: c.jsonl}}"
+    overrides = ["model=smollm2_135m", "data=mix", sets]
+    run = make_run(tmp_path / "run", overrides, started_in=there)
+    (one,) = settings(f"evaluation.model_path={run}").config.data.sets().values()
+    assert (one.questions, one.corpus) == (str(there / "q.jsonl"), "c.jsonl")
+    changed = settings(f"evaluation.model_path={run}", "++data.mix.nq.questions=own.jsonl").config
+    assert changed.data.sets()["nq"].questions == "own.jsonl"
+
+
 def test_settings_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", ["experiment=debug"])
     file = run / ".hydra" / "config.yaml"

@@ -104,6 +104,17 @@ def test_figures_by_objectives_and_rounds() -> None:
     assert list(many["by_objectives"]) == ["2", "10"]
 
 
+def test_figures_by_source() -> None:
+    assert "by_source" not in evaluation_entry(ROWS, 0, 0)
+    rows = [
+        summary(2, 3, exact, source=name) for exact, name in ((1.0, "nq"), (0.5, "a"), (0, "a"))
+    ]
+    assert evaluation_entry(rows, 0, 0)["by_source"] == {
+        "a": {"tasks": 2, "exact_match": 25.0, "f1": 12.5},
+        "nq": {"tasks": 1, "exact_match": 100.0, "f1": 50.0},
+    }
+
+
 def test_bootstrap_interval() -> None:
     rows = [summary(1, 1, float(i < 30)) for i in range(40)]
     entry = evaluation_entry(rows, 1000, 7)

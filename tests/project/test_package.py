@@ -107,7 +107,7 @@ def test_it_runs_from_an_empty_folder_and_leaves_it_empty(installed: Path, tmp_p
         installed / "mempo", "train", "model=qwen2_5_7b", "trainer=fsdp2", "dry_run=true",
         folder=tmp_path,
     )  # fmt: skip
-    assert "Fits an 80 GiB card" in plan
+    assert "Fits a card of 80 GiB" in plan
     assert list(tmp_path.rglob("*")) == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch.distributed as dist
 from torch.multiprocessing.spawn import spawn
 
 from callbacks.memory_distributions import histograms
+from mempo.data.sources import named_sources, source_name
 from mempo.records.epoch_metrics import MetricSums, collect
 from mempo.records.epoch_record import gather_epoch_record
 from mempo.records.trajectory_records import trajectory_record
@@ -123,6 +125,42 @@ EXPECTED = {
 
 def test_values_by_hand() -> None:
     assert collect(four_trajectories()).result() == pytest.approx(EXPECTED)
+
+
+def test_metrics_by_source() -> None:
+    trajectories = four_trajectories()
+    for one in trajectories:
+        source = "nq" if one.task.id == "t2" else "hotpotqa"
+        one.task = replace(one.task, source=source)
+        one.metrics |= {"f1": one.metrics["exact_match"] / 2}
+    named = ("hotpotqa", "nq", "triviaqa")
+    halves = (collect(trajectories[:1], named), collect(trajectories[1:], named))
+    halves[0].merge(halves[1])
+    found = halves[0].result()
+    assert {key: value for key, value in found.items() if "_by_source" in key} == {
+        "share_by_source/hotpotqa": 0.5,
+        "share_by_source/nq": 0.5,
+        "share_by_source/triviaqa": 0.0,  # no task of it in this epoch: the rest is absent
+        "reward_by_source/hotpotqa": 0.5,
+        "reward_by_source/nq": 0.0,
+        "exact_match_by_source/hotpotqa": 0.75,
+        "exact_match_by_source/nq": 0.0,
+        "f1_by_source/hotpotqa": 0.375,
+        "f1_by_source/nq": 0.0,
+        "memory_reward_by_source/hotpotqa": 0.25,
+        "memory_reward_by_source/nq": -0.25,
+    }
+    rest = collect(trajectories, ("nq", "other")).result()
+    assert rest["exact_match_by_source/other"] == 0.75
+    assert rest["share_by_source/other"] == 0.5
+
+
+def test_sources_that_figures_name_are_bounded() -> None:
+    assert named_sources(["nq"] * 3) == named_sources([]) == ()
+    assert named_sources(["nq", "hotpotqa", "nq"]) == ("hotpotqa", "nq")
+    many = [f"s{number:02}" for number in range(20) for _ in range(1 + (number > 3))]
+    assert named_sources(many) == (*(f"s{number:02}" for number in range(4, 20)), "other")
+    assert source_name("s00", named_sources(many)) == "other"
 
 
 def test_a_key_without_a_sample_is_absent() -> None:

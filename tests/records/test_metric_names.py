@@ -62,6 +62,7 @@ def test_patterns() -> None:
     )
     assert metric_names.pattern_of("p_mem_quantiles/round_2_p10") == "p_mem_quantiles/round_<k>_p10"
     assert metric_names.pattern_of("reward/f1") == "reward/f1"
+    assert metric_names.pattern_of("f1_by_source/a/round_1 b") == "f1_by_source/<source>"
 
 
 def test_trajectories_log_the_listed_keys() -> None:
@@ -70,7 +71,8 @@ def test_trajectories_log_the_listed_keys() -> None:
     scored.p_previous = 0.125  # scoring.baseline=previous has it instead of P_full
     trajectory = make_trajectory(rounds=(make_round(1, 3), scored))
     trajectory.metrics = score_answer("Ann", trajectory.task)
-    found = {metric_names.pattern_of(key) for key in collect([trajectory]).result()}
+    collected = collect([trajectory], ("handmade", "other"))
+    found = {metric_names.pattern_of(key) for key in collected.result()}
     elsewhere = ("update/", "engine/", "seconds/", "peak_gib/", "trainer/")
     assert found == {
         key for key in metric_names.RECORD_KEYS if key != "epoch" and not key.startswith(elsewhere)
