@@ -15,11 +15,12 @@ from typing import Self
 
 from mempo.agent.collection import Attempt
 from mempo.agent.rollout import Rollout
+from mempo.ask.settings import check_context
 from mempo.config import Config
 from mempo.evaluation.evaluate import evaluation_attempt, evaluation_sampling
 from mempo.evaluation.models import EvaluatedModel
 from mempo.evaluation.standalone import ModelEngine
-from mempo.runtime.errors import ConfigError, MempoError
+from mempo.runtime.errors import MempoError
 from mempo.trajectory import Objective, Round, Task, Trajectory
 
 
@@ -161,12 +162,9 @@ class LoadedAgent:
             self._answering.release()
 
     def _attempt(self, question: str, context: str | None) -> Attempt:
-        evaluation = self.config.evaluation
         context = context or self.context
-        if context not in (known := ("memory", "full", *evaluation.modes)):
-            raise ConfigError(
-                f"context={context}: there is no such context; {', '.join(known)} are"
-            )
+        check_context(self.config, context)
+        evaluation = self.config.evaluation
         return evaluation_attempt(self._task(question), evaluation, context, self.config.seed)
 
     def _task(self, question: str) -> Task:

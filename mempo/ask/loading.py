@@ -7,6 +7,8 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
 from mempo.ask.settings import asking_settings
+from mempo.runtime.home import use_writable_home
+from mempo.runtime.library_warnings import quiet_libraries
 
 if TYPE_CHECKING:
     from mempo.ask.agent import LoadedAgent
@@ -38,7 +40,9 @@ def load_agent(
     Raises ``ConfigError``, ``MempoError`` or ``DataError`` that say what to change.
     """
     settings = asking_settings(fspath(path), context, overrides, seed)
+    use_writable_home(settings.config.cache_dir)
     # Seconds of imports, after what can be told without them.
+    quiet_libraries()
     from mempo.agent.prompts import load_template
     from mempo.agent.rollout import Rollout
     from mempo.ask.agent import LoadedAgent

@@ -30,7 +30,7 @@ def asking_settings(
 
     Raises ``ConfigError`` that says what to change.
     """
-    own = [f"{SETTING}={hydra_value(path)}", f"evaluation.contexts=[{hydra_value(context)}]"]
+    own = [f"{SETTING}={hydra_value(path)}"]
     if seed is not None:
         own.append(f"seed={seed}")
     given = [*_for_passages(overrides, _own_format(path)), *own]
@@ -40,8 +40,19 @@ def asking_settings(
         program = command("evaluate", "mempo.command.evaluate")
         raise ConfigError(explain_composition(error, "evaluate", program)) from None
     for config in (found.config, *found.own.values()):
+        check_context(config, context)
         _check(config)
     return found
+
+
+def check_context(config: Config, context: str) -> None:
+    """Raises ``ConfigError`` for a context that there is not."""
+    known = ("memory", "full", *config.evaluation.modes)
+    if context not in known:
+        raise ConfigError(
+            f"there is no context {context!r}: take one of {', '.join(known)}, or add your own to "
+            "evaluation.modes"
+        )
 
 
 def _own_format(path: str) -> str:
