@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 from rich.console import Console
 
 from mempo.ask.loading import load_agent
-from mempo.ask.settings import asking_settings
+from mempo.ask.settings import asking_settings, check_question
 from mempo.runtime.errors import MempoError
 from mempo.runtime.friendly_errors import friendly_errors
 from mempo.runtime.program import command
@@ -46,6 +46,8 @@ class Asked:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     asked = _read(arguments)
+    if asked.question is not None:
+        check_question(asked.question)
     with told_when_stopped(lambda: "The same command asks again."):
         if len(asked.models) > 1:
             _compare(asked)

@@ -15,7 +15,7 @@ from typing import Self
 
 from mempo.agent.collection import Attempt
 from mempo.agent.rollout import Rollout
-from mempo.ask.settings import check_context
+from mempo.ask.settings import check_context, check_question
 from mempo.config import Config
 from mempo.evaluation.evaluate import evaluation_attempt, evaluation_sampling
 from mempo.evaluation.models import EvaluatedModel
@@ -169,11 +169,7 @@ class LoadedAgent:
 
     def _task(self, question: str) -> Task:
         """A task named by its question, so that its seeds come from the question."""
-        if not question.strip():
-            raise MempoError("the question is empty: ask something")
-        try:
-            digest = hashlib.sha256(question.encode()).hexdigest()
-        except UnicodeEncodeError as error:
-            raise MempoError(f"the question is not valid text ({error})") from None
+        check_question(question)
+        digest = hashlib.sha256(question.encode()).hexdigest()
         objective = Objective(question, ())
         return Task(f"ask-{digest[:12]}", (objective,), source="ask", corpus=self._corpus)

@@ -55,6 +55,16 @@ def check_context(config: Config, context: str) -> None:
         )
 
 
+def check_question(question: str) -> None:
+    """Raises ``MempoError`` for what is no question."""
+    if not question.strip():
+        raise MempoError("the question is empty: ask something")
+    try:
+        question.encode()
+    except UnicodeEncodeError as error:
+        raise MempoError(f"the question is not valid text ({error})") from None
+
+
 def _own_format(path: str) -> str:
     """``data.format`` of a model's run; of one without a run what ``evaluate.py`` begins with."""
     run = run_of(model_folder(path, SETTING))
