@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -77,9 +78,10 @@ def test_a_question_given_up_leaves_an_agent_that_answers(run: Path) -> None:
     with load(run, starts) as agent:
         rounds = agent.rounds(QUESTION)
         next(rounds)
-        for other in (agent.ask, agent.rounds):
+        others: list[Callable[[str], object]] = [agent.ask, lambda one: list(agent.rounds(one))]
+        for other in others:
             with pytest.raises(MempoError, match=r"answering another question: .* ask_many"):
-                list(other(QUESTION))  # type: ignore[operator, call-overload]
+                other(QUESTION)
         rounds.close()
         assert starts.engines[0].aborted == 1
         assert agent.ask(QUESTION).answer == "Anna Bel"
@@ -187,8 +189,8 @@ def test_a_retriever_that_fails_is_told(run: Path, monkeypatch: pytest.MonkeyPat
 def test_other_passages_need_no_questions(tmp_path: Path) -> None:
     world, local = tmp_path / "world", tmp_path / "local"
     make_run(world)
-    make_run(local, ["data=local", "data.questions=gone.jsonl", f"data.corpus={world}/passages.jsonl",
-                     "model=smollm2_135m"])  # fmt: skip
+    make_run(local, ["model=smollm2_135m", "data=local", "data.questions=gone.jsonl",
+                     f"data.corpus={world}/passages.jsonl"])  # fmt: skip
     passages = f"data.corpus={local}/passages.jsonl"
     server = ["retriever=http", "retriever.url=http://a:1"]
 
@@ -261,4 +263,4 @@ def test_importing_mempo_alone_is_light() -> None:
     assert done.stdout == "evaluation.model_path=no/such/run: no such folder\n"
     assert mempo.load_agent is load_agent
     with pytest.raises(AttributeError, match="no attribute 'load_agents'"):
-        mempo.load_agents  # type: ignore[attr-defined] # noqa: B018
+        mempo.load_agents  # noqa: B018

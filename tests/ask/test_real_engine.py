@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "train.py", "experiment=debug", "stage=sft", "sft.steps=80", "logger=none",
         "evaluation.enabled=false", f"run_dir={folder}", f"cache_dir={folder}/cache",
     )  # fmt: skip
-    return folder
+    (trained,) = (folder / "cache").glob("sft-*")
+    return Path(shutil.move(trained, folder / "model")).parent
 
 
 def evaluated(run: Path, folder: Path) -> list[dict[str, Any]]:
