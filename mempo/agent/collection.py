@@ -91,7 +91,8 @@ class Collection:
     def run(
         self, at_once: int, stopped: Callable[[], bool], errors: ErrorRate
     ) -> Iterator[tuple[str, Trajectory]]:
-        """Key and trajectory of each attempt as it ends; at most ``at_once`` are on their way.
+        """Key and trajectory of an attempt each time that it has gone on, the last time with its
+        ``ending``; at most ``at_once`` are on their way.
 
         Raises ``RolloutStopped`` once ``stopped`` says so, and what engine, tools and ``errors``
         raise.
@@ -142,12 +143,16 @@ class Collection:
         while agent.pending_call is None and (request := agent.next_request()) is not None:
             if not (self._greedy and agent.recall()):
                 self._submit(key, agent.trajectory, request)
-                return
+                break
+        else:
+            self._call_tool_or_forget(key, agent)
+        yield key, agent.trajectory
+
+    def _call_tool_or_forget(self, key: str, agent: Agent) -> None:
         if (call := agent.pending_call) is not None:
             self._tool_calls[self._executor.submit(agent.session.call, *call)] = key
         else:
             del self._agents[key]
-            yield key, agent.trajectory
 
     def _submit(self, key: str, trajectory: Trajectory, request: GenerationRequest) -> None:
         seed_parts = self._attempts[key].seed_parts

@@ -5,7 +5,7 @@ Rewards are computed as each trajectory finishes. An exception anywhere stops th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -111,23 +111,40 @@ class Rollout:
         a reward is raised here, after the engine has been emptied, and so is ``RolloutStopped``.
         """
         done: dict[str, Trajectory] = {}
+        for key, trajectory in self.stream(attempts, sampling, watch.stopped, at_once):
+            if trajectory.ending is None:
+                continue
+            done[key] = trajectory
+            if watch.finished is not None:
+                watch.finished(key, trajectory)
+            if watch.progress is not None:
+                watch.progress(Progress(1, trajectory.policy_tokens))
+        return [done[key] for key in attempts]
+
+    def stream(
+        self,
+        attempts: Mapping[str, Attempt],
+        sampling: Sampling,
+        stopped: Callable[[], bool] = lambda: False,
+        at_once: int | None = None,
+    ) -> Generator[tuple[str, Trajectory], None, None]:
+        """Key and trajectory of an attempt each time that it has gone on; one that comes with its
+        ``ending`` is judged. Nothing goes on between two steps of the iterator. Closing it, as an
+        exception does, empties the engine.
+        """
         executor = ThreadPoolExecutor(self.tool_workers, thread_name_prefix="tool")
         collection = Collection(self.engine, executor, attempts, sampling, self._start_agent)
         errors = ErrorRate(self.max_tool_error_rate)
         try:
-            for key, trajectory in collection.run(at_once or len(attempts), watch.stopped, errors):
-                self._finish(trajectory)
-                done[key] = trajectory
-                if watch.finished is not None:
-                    watch.finished(key, trajectory)
-                if watch.progress is not None:
-                    watch.progress(Progress(1, trajectory.policy_tokens))
+            for key, trajectory in collection.run(at_once or len(attempts), stopped, errors):
+                if trajectory.ending is not None:
+                    self._finish(trajectory)
+                yield key, trajectory
         except BaseException:
             self.engine.abort_all()
             raise
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
-        return [done[key] for key in attempts]
 
     def _start_agent(self, attempt: Attempt) -> Agent:
         task = attempt.task

@@ -130,7 +130,7 @@ def command_line(config_name: str) -> Iterator[None]:
     try:
         yield
     except HydraException as error:
-        end_with(_explain_composition(error, config_name))
+        end_with(explain_composition(error, config_name))
     except OSError as error:  # Hydra makes the run's folder before the program is called
         if (sentence := disk_fault(error)) is None:
             raise
@@ -201,8 +201,9 @@ def _sweep_folders(arguments: Sequence[str]) -> list[str]:
     return [*arguments[:place], *own, *rest]
 
 
-def _explain_composition(error: HydraException, config_name: str) -> str:
-    """Hydra's message in a sentence, with the name that was probably meant."""
+def explain_composition(error: HydraException, config_name: str, program: str | None = None) -> str:
+    """Hydra's message in a sentence, with the name that was probably meant. ``program`` is the one
+    that prints all settings, without it the one that was started."""
     text = str(error).strip()
     missing = re.search(r"Could not find '(\w+)/([^']+)'", text)
     if missing is not None and (CONF_DIR / missing[1]).is_dir():
@@ -215,9 +216,8 @@ def _explain_composition(error: HydraException, config_name: str) -> str:
     known = [*_settings(compose_tree(config_name)), *_groups()]
     close = difflib.get_close_matches(group, known, n=1, cutoff=0.6)
     meant = f"; did you mean {close[0]}?" if close else ""
-    return (
-        f"{name}: there is no such setting{meant}\n`{started_as()} --cfg job` prints all settings"
-    )
+    prints = f"{program or started_as()} --cfg job"
+    return f"{name}: there is no such setting{meant}\n`{prints}` prints all settings"
 
 
 def _no_option(group: str, option: str, text: str) -> str:

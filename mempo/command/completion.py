@@ -21,6 +21,15 @@ _mempo() {{
                 line=${{line#*"${{COMP_WORDS[1]}}"}}
                 choices=$(COMP_LINE="mempo$line" COMP_POINT=$COMP_POINT \\
                     "${{COMP_WORDS[0]}}" "${{COMP_WORDS[1]}}" -sc query=bash 2> /dev/null) ;;
+            ask)
+                if [[ $word == -* ]]; then
+                    choices="--compare --context --help --json"
+                elif (( COMP_CWORD > 2 )) && [[ $word == *=* || $word != */* ]]; then
+                    choices=$(COMP_LINE="mempo $word" COMP_POINT=$((6 + ${{#word}})) \\
+                        "${{COMP_WORDS[0]}}" evaluate -sc query=bash 2> /dev/null)
+                else
+                    COMPREPLY=($(compgen -f -- "$word")); return
+                fi ;;
             *) COMPREPLY=($(compgen -f -- "$word")); return ;;
         esac
     fi

@@ -28,6 +28,7 @@ class Subcommand:
 SUBCOMMANDS: Final = {
     "train": Subcommand("mempo.command.train", "train an agent that writes its memory", True),
     "evaluate": Subcommand("mempo.command.evaluate", "evaluate models on held-out tasks", True),
+    "ask": Subcommand("mempo.ask.__main__", "ask a trained agent, and watch its memory"),
     "inspect": Subcommand("mempo.inspect.__main__", "show what a run did, on one page"),
     "plots": Subcommand("mempo.plots.__main__", "draw the curves of runs, for papers"),
     "forgetting": Subcommand(

@@ -120,6 +120,24 @@ def load_heldout_tasks(config: Config) -> HeldOutTasks:
     )
 
 
+def load_passages(config: Config) -> tuple[str, Retriever]:
+    """What a question that is in no file may search: ``Task.corpus`` and its retriever. Those are
+    ``data.corpus`` or the server where there is one, the generated world's held-out passages, or
+    the passages of the configured rows.
+
+    Raises what ``load_heldout_tasks`` raises. Questions are read only where they bring passages.
+    """
+    given = _given_retriever(config, Told())
+    if given is not None:
+        return "default", given
+    if config.data.format == "world":
+        world = config.data.world
+        generated = generate_world(world.seed, world.passages, "heldout", world.page_fact_share)
+        title_weight = config.retriever.title_weight
+        return generated.corpus, RankBm25Retriever(generated.documents, title_weight)
+    return config.data.format, _read_files(config).retriever
+
+
 def load_evidence(config: Config) -> tuple[Loaded, Retriever]:
     """The questions of ``data.questions`` one by one, with the titles of the passages that answer
     them, and the configured retriever. What is held out makes no difference.

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,8 @@ from mempo.runtime.stopping import how_to_go_on
 from tests.support.programs import ROOT, run_program
 
 NAMES = (
-    "train", "evaluate", "inspect", "plots", "forgetting", "dashboard", "index", "serve", "recall"
+    "train", "evaluate", "ask", "inspect", "plots", "forgetting", "dashboard", "index", "serve",
+    "recall",
 )  # fmt: skip
 
 
@@ -155,6 +157,29 @@ def test_bash_completes_subcommands(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--completion", "fish"])
     assert "bash or zsh" in capsys.readouterr().err
+
+
+def test_bash_completes_what_an_agent_is_asked_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["--completion", "bash"])
+    script = capsys.readouterr().out + f'\nmempo() {{ {sys.executable} -m mempo "$@"; }}'
+    (tmp_path / "run").mkdir()
+    for typed, offered in (
+        ("mempo ask --c", "--compare --context"),
+        ("mempo ask ru", "run"),
+        ("mempo ask run Who? retriever=b", "retriever=bm25s"),
+        ("mempo ask run data.corpus=x evaluation.max_rounds", "evaluation.max_rounds="),
+    ):
+        words = typed.split()
+        line = f"COMP_LINE='{typed}' COMP_POINT={len(typed)} COMP_CWORD={len(words) - 1}"
+        done = subprocess.run(
+            ["bash", "-c", f'{script}\n{line}\nCOMP_WORDS=({typed})\n_mempo\n'
+             'echo "${COMPREPLY[*]}"'],
+            capture_output=True, text=True, check=True, cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        assert done.stdout == f"{offered}\n"
 
 
 def test_a_missing_engine_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
