@@ -96,7 +96,9 @@ def make_plan(config: Config, world_size: int, devices_assumed: bool = False) ->
     starts = supervised_fits(supervised, config, USABLE)
     advice = _advice(config, memory, world_size)
     if supervised is not None and not starts:
-        advice += " " + supervised_remedy(supervised, config.model.lora is not None)
+        advice += " " + supervised_remedy(
+            supervised, config.model.lora is not None, config.trainer.card_gib
+        )
     return Plan(
         model=config.model.name,
         parameters=sizes.parameters,

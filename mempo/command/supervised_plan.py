@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from mempo.command.memory_estimate import CARD_GIB, GIB, MemoryPerDevice, estimate_memory
+from mempo.command.memory_estimate import GIB, MemoryPerDevice, estimate_memory
 from mempo.command.model_sizes import ModelSizes
 from mempo.config import Config
 
@@ -55,7 +55,7 @@ def plan_supervised(config: Config, sizes: ModelSizes, world_size: int) -> Super
 def supervised_fits(plan: SupervisedPlan | None, config: Config, usable: float) -> bool:
     """Whether it fits into the share ``usable`` of a card; True on CPUs."""
     on_cpu = config.trainer.accelerator == "cpu"
-    return plan is None or on_cpu or plan.total <= usable * CARD_GIB * GIB
+    return plan is None or on_cpu or plan.total <= usable * config.trainer.card_gib * GIB
 
 
 def supervised_lines(plan: SupervisedPlan | None) -> str:
@@ -72,11 +72,11 @@ def supervised_lines(plan: SupervisedPlan | None) -> str:
     )
 
 
-def supervised_remedy(plan: SupervisedPlan, lora: bool) -> str:
+def supervised_remedy(plan: SupervisedPlan, lora: bool, card_gib: float) -> str:
     """What to change where it does not fit."""
     how = "sft.train=adapters" if lora else "lora=default sft.train=adapters, or trainer=fsdp2"
     return (
-        f"The supervised start does not fit an {CARD_GIB:.0f} GiB card: {plan.total / GIB:,.2f} "
+        f"The supervised start does not fit a card of {card_gib:g} GiB: {plan.total / GIB:,.2f} "
         f"GiB a device. Set {'trainer=fsdp2' if plan.adapters else how}, or lower "
         "sft.micro_batch_tokens."
     )

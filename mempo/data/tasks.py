@@ -127,7 +127,12 @@ def load_passages(config: Config) -> tuple[str, Retriever]:
 
     Raises what ``load_heldout_tasks`` raises. Questions are read only where they bring passages.
     """
-    given = _given_retriever(config, Told())
+    if config.data.format == "mix":
+        raise ConfigError(
+            "data=mix: each of its sets has passages of its own, and a question that is in no file "
+            "belongs to none: say which to search with data=local data.corpus=<file.jsonl>"
+        )
+    given = given_retriever(config, config.data.corpus, Told())
     if given is not None:
         return "default", given
     if config.data.format == "world":
@@ -135,7 +140,7 @@ def load_passages(config: Config) -> tuple[str, Retriever]:
         generated = generate_world(world.seed, world.passages, "heldout", world.page_fact_share)
         title_weight = config.retriever.title_weight
         return generated.corpus, RankBm25Retriever(generated.documents, title_weight)
-    return config.data.format, _read_files(config).retriever
+    return config.data.format, _file_rows(config)[1]
 
 
 def load_evidence(config: Config) -> tuple[Loaded, Retriever]:
