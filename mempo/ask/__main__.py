@@ -17,8 +17,8 @@ from mempo.ask.loading import load_agent
 from mempo.ask.settings import asking_settings, check_question
 from mempo.runtime.errors import MempoError
 from mempo.runtime.friendly_errors import friendly_errors
+from mempo.runtime.names import short_labels
 from mempo.runtime.program import command
-from mempo.runtime.short_names import short_labels
 from mempo.runtime.stopping import told_when_stopped
 
 if TYPE_CHECKING:

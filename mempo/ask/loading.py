@@ -7,7 +7,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
 from mempo.ask.settings import asking_settings
-from mempo.runtime.home import use_writable_home
+from mempo.command.home import use_writable_home
 from mempo.runtime.library_warnings import quiet_libraries
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from mempo.command.cli import CONF_DIR, command_line
+from mempo.command.home import use_writable_home
 from mempo.command.preflight import check_accelerator, check_engine, check_evaluated_paths
 from mempo.command.run_record import with_claimed_folder, write_record
 from mempo.command.run_settings import evaluation_settings
 from mempo.runtime.disk import require_writable
 from mempo.runtime.friendly_errors import friendly_errors
-from mempo.runtime.home import use_writable_home
 from mempo.runtime.program import hydra_value
 from mempo.runtime.stopping import told_when_stopped
 

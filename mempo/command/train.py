@@ -8,6 +8,7 @@ import hydra
 from omegaconf import DictConfig, OmegaConf
 
 from mempo.command.cli import CONF_DIR, command_line, to_config
+from mempo.command.home import use_writable_home
 from mempo.command.preflight import (
     check_accelerator,
     check_engine,
@@ -19,7 +20,6 @@ from mempo.command.run_record import with_claimed_folder, write_record
 from mempo.runtime.disk import require_writable
 from mempo.runtime.errors import MempoError
 from mempo.runtime.friendly_errors import friendly_errors, remove_unused_run_folder
-from mempo.runtime.home import use_writable_home
 from mempo.runtime.processes import is_first_process
 from mempo.runtime.stopping import how_to_go_on, told_when_stopped
 

@@ -17,7 +17,7 @@ from mempo.config.strict import STRICT
 
 @dataclass(frozen=True, config=STRICT)
 class WorldConfig:
-    """The generated world (``mempo/data/world.py``): one world for training, one held out."""
+    """The generated world (``mempo/world/world.py``): one world for training, one held out."""
 
     seed: int = 0
     passages: int = Field(default=200, ge=40)

@@ -8,7 +8,7 @@ from typing import Final
 
 from mempo.row_files.rows import DataError
 from mempo.row_files.told import Told
-from mempo.runtime.joined import join_names, split_names
+from mempo.runtime.names import join_names, split_names
 from mempo.trajectory import Task
 
 _JOINER = "+"

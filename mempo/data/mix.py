@@ -15,6 +15,7 @@ from typing import Final
 
 from mempo.config import Config, DataConfig, MixedSetConfig
 from mempo.data.compose import composed_task
+from mempo.data.epoch_order import Turns
 from mempo.data.formats import FORMATS
 from mempo.data.heldout import plain_question
 from mempo.data.question_files import (
@@ -25,7 +26,6 @@ from mempo.data.question_files import (
     read_files,
     retriever_of_passages,
 )
-from mempo.data.turns import Turns
 from mempo.retrieval import Retriever
 from mempo.row_files.rows import DataError
 from mempo.row_files.told import Told

@@ -22,11 +22,11 @@ from mempo.data.question_files import (
     training_source,
 )
 from mempo.data.sources import named_sources
-from mempo.data.world import generate_world
 from mempo.retrieval import RankBm25Retriever, Retriever
 from mempo.row_files.told import Told
 from mempo.runtime.errors import ConfigError
 from mempo.trajectory import Task
+from mempo.world.world import generate_world
 
 
 @dataclass(frozen=True)

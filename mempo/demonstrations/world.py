@@ -23,12 +23,12 @@ from typing import Final
 
 from mempo.agent.tools import ToolBox, ToolResult
 from mempo.config import RetrieverConfig, ScoringConfig, SftConfig, WorldConfig
-from mempo.data.facts import Fact, world_chains
-from mempo.data.relations import RELATION
-from mempo.data.world import World, WorldError, generate_world
 from mempo.demonstrations.demonstration import Demonstration, DemonstrationKind, Turn
 from mempo.retrieval.rank_bm25 import RankBm25Retriever
 from mempo.trajectory import Task
+from mempo.world.facts import Fact, world_chains
+from mempo.world.relations import RELATION
+from mempo.world.world import World, WorldError, generate_world
 
 EMPTY_MEMORY: Final = "nothing yet"
 UNKNOWN: Final = "unknown"

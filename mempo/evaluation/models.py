@@ -10,7 +10,7 @@ from mempo.config import Config, ModelConfig
 from mempo.evaluation.named_models import model_folder, named_models
 from mempo.models.loading import load_tokenizer
 from mempo.runtime.errors import ConfigError, MempoError
-from mempo.runtime.short_names import short_labels
+from mempo.runtime.names import short_labels
 
 
 @dataclass(frozen=True)

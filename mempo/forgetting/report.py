@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from mempo.data.facts import world_chains
 from mempo.forgetting.figures import forgetting_figures
 from mempo.records.trajectory_lines import TrajectoryLine, read_trajectories
 from mempo.runtime.errors import MempoError
+from mempo.runtime.names import short_labels
 from mempo.runtime.run_folder import TRAJECTORIES_FILE
-from mempo.runtime.short_names import short_labels
+from mempo.world.facts import world_chains
 
 DETAILED_GROUPS: Final = 6
 """So many groups are shown by age and by round; a run has an epoch for each line of the summary."""

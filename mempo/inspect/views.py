@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mempo.agent.protocol import MEMORY_TAG, parse_round
-from mempo.data.relations import RELATION
 from mempo.inspect.differences import memory_difference
 from mempo.inspect.reading import Run
 from mempo.inspect.selection import by_importance, within
@@ -23,6 +22,7 @@ from mempo.records.fact_histories import FactHistory, FactState, fact_histories
 from mempo.records.trajectory_lines import RoundLine, TrajectoryLine
 from mempo.runtime.errors import MempoError
 from mempo.runtime.run_folder import TRAJECTORIES_FILE
+from mempo.world.relations import RELATION
 
 FACT_CODES: Final = {
     FactState.HELD: "h",

@@ -14,9 +14,9 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from mempo.data.facts import Fact, world_chains
-from mempo.data.relations import RELATION
 from mempo.records.trajectory_lines import RoundLine, TrajectoryLine
+from mempo.world.facts import Fact, world_chains
+from mempo.world.relations import RELATION
 
 _SENTENCE_END: Final = re.compile(r"[.;!?]+(?:\s+|$)|\n+")
 

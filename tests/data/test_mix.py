@@ -15,9 +15,8 @@ from mempo.command.cli import compose
 from mempo.command.preflight import check_paths
 from mempo.config import Config
 from mempo.data.compose import row_ids
-from mempo.data.epoch_order import epoch_tasks
+from mempo.data.epoch_order import Turns, epoch_tasks
 from mempo.data.tasks import TaskSets, load_heldout_tasks, load_task_sets
-from mempo.data.turns import Turns
 from mempo.row_files.rows import DataError
 from mempo.runtime.errors import ConfigError
 from mempo.training.datamodule import RolloutDataModule

@@ -14,8 +14,6 @@ import pytest
 from mempo.agent.protocol import parse_round
 from mempo.agent.tools import ToolBox
 from mempo.config import RetrieverConfig, ScoringConfig, SftConfig, WorldConfig
-from mempo.data.facts import Fact, world_chains
-from mempo.data.world import World, generate_world
 from mempo.demonstrations.demonstration import Demonstration, Turn
 from mempo.demonstrations.world import (
     EMPTY_MEMORY,
@@ -28,6 +26,8 @@ from mempo.demonstrations.world import (
     write_memory,
 )
 from mempo.retrieval import RankBm25Retriever
+from mempo.world.facts import Fact, world_chains
+from mempo.world.world import World, generate_world
 
 COUNT = 600
 

@@ -30,7 +30,7 @@ from mempo.evaluation.models import EvaluatedModel
 from mempo.evaluation.standalone import evaluate_models
 from mempo.row_files.rows import DataError
 from mempo.runtime.errors import ConfigError
-from mempo.runtime.short_names import short_labels
+from mempo.runtime.names import short_labels
 from mempo.trajectory import Task
 from tests.support.fakes import AnsweringEngine
 from tests.support.small_tokenizers import make_tokenizer

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mempo.data.facts import Fact, world_chains
 from mempo.records.fact_histories import FactState, fact_histories, is_held
 from mempo.records.trajectory_lines import TrajectoryLine
+from mempo.world.facts import Fact, world_chains
 from tests.support.inspected_run import (
     METADATA,
     WORLD_ROUNDS,

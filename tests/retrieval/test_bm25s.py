@@ -23,7 +23,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mempo.data.world import generate_world
 from mempo.retrieval import (
     Bm25sRetriever,
     IndexFileError,
@@ -38,6 +37,7 @@ from mempo.retrieval.build import build_index, main
 from mempo.retrieval.index_files import MANIFEST, key_hash
 from mempo.retrieval.postings import Postings
 from mempo.row_files.rows import DataError
+from mempo.world.world import generate_world
 from tests.support.pages import known_page
 
 ROOT = Path(__file__).resolve().parents[2]

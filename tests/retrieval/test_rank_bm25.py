@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rank_bm25 import BM25Okapi
 
-from mempo.data.world import World, generate_world
 from mempo.retrieval import Document, RankBm25Retriever, read_corpus
 from mempo.retrieval.rank_bm25 import words
 from mempo.row_files.rows import DataError
+from mempo.world.world import World, generate_world
 from tests.support.pages import known_page
 
 

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from mempo.command.home import use_writable_home
 from mempo.models.saving import _replaced
 from mempo.runtime.cache import cached_folder
 from mempo.runtime.disk import disk_fault, require_writable
 from mempo.runtime.errors import ConfigError, MempoError
-from mempo.runtime.home import use_writable_home
 from mempo.runtime.run_files import append_lines, read_lines, write_json, write_lines
 from mempo.training.checkpoint_io import AtomicCheckpointIO
 from tests.support.programs import ROOT

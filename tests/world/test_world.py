@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from mempo.data.facts import Fact, chain_question
-from mempo.data.relations import PAGE_ORDER, RELATION, RELATIONS
-from mempo.data.world import (
+from mempo.retrieval import read_corpus
+from mempo.world.facts import Fact, chain_question
+from mempo.world.relations import PAGE_ORDER, RELATION, RELATIONS
+from mempo.world.world import (
     PAGE_FACT_OFFSET,
     SPLITS,
     World,
@@ -25,13 +26,12 @@ from mempo.data.world import (
     fact_split,
     generate_world,
 )
-from mempo.retrieval import read_corpus
 
 FINGERPRINT = """
 import hashlib, json
 from mempo.config import RetrieverConfig, SftConfig, WorldConfig
 from mempo.demonstrations.world import generate_demonstrations
-from mempo.data.world import generate_world
+from mempo.world.world import generate_world
 world = generate_world(3, 300, "train")
 tasks = [(t.id, t.question, t.gold, t.metadata) for t in world.tasks(100, 2, 1, 4, 5)]
 shown = [repr(d) for d in generate_demonstrations(

@@ -17,9 +17,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Final, Literal, get_args
 
-from mempo.data import names
-from mempo.data.facts import Fact, chain_question
-from mempo.data.relations import (
+from mempo.retrieval.base import Document, Passage
+from mempo.runtime.errors import MempoError
+from mempo.trajectory import Objective, Task
+from mempo.world import names
+from mempo.world.facts import Fact, chain_question
+from mempo.world.relations import (
     DETAILS,
     INTRODUCTIONS,
     KIND_SHARES,
@@ -28,9 +31,6 @@ from mempo.data.relations import (
     Kind,
     Relation,
 )
-from mempo.retrieval.base import Document, Passage
-from mempo.runtime.errors import MempoError
-from mempo.trajectory import Objective, Task
 
 Split = Literal["train", "heldout", "sft"]
 SPLITS: Final[tuple[str, ...]] = get_args(Split)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mempo.data.relations import RELATION
+from mempo.world.relations import RELATION
 
 _LINE_NUMBER: Final = re.compile(r"^\d+\. ")
 

@@ -7,7 +7,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mempo.runtime.joined import join_names, split_names
+from mempo.runtime.names import join_names, split_names
 from mempo.runtime.seeds import derive_seed
 
 NAMES = st.lists(st.text(st.sampled_from("ab+/%2BF5"), max_size=4), min_size=1, max_size=4)

@@ -1,0 +1,1 @@
+"""The generated world: its facts, the words for them, and its tasks."""
