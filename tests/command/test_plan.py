@@ -275,7 +275,7 @@ def test_a_supervised_start_that_does_not_fit_is_told(tmp_path: Path) -> None:
     files = ["model=qwen2_5_7b", "sft=file", "sft.path=a.jsonl", "lora=default"]
     plan = make_plan(compose("train", files), 1)
     assert not plan.fits
-    assert plan.advice.startswith("Fits an 80 GiB card")  # RL does
+    assert plan.advice.startswith("Fits a card of 80 GiB")  # RL does
     assert "The supervised start does not fit a card of 80 GiB" in plan.advice
     assert "Set sft.train=adapters" in plan.advice
     fitting = make_plan(compose("train", [*files, "sft.train=adapters"]), 1)

@@ -60,6 +60,18 @@ def test_every_recipe_fits_its_cards(recipe: str) -> None:
     assert config.optimizer.micro_batch_tokens >= limits.max_response_tokens + 1024
 
 
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_may_begin_with_a_file_of_trajectories(recipe: str) -> None:
+    given = [f"experiment={recipe}"]
+    assert not compose("train", given).sft.enabled
+    given += ["sft=file", "sft.path=t.jsonl"]
+    if RECIPES[recipe][3]:
+        given.append("sft.train=adapters")
+    config = compose("train", given)
+    assert (config.sft.enabled, config.sft.source) == (True, "file")
+    assert make_plan(config, *planned_world_size(config, gpus=0)).fits
+
+
 def test_plans_by_hand() -> None:
     """Weights in float32, gradients, two moments; the engine's share of the card."""
     memory = plan("paper_7b").memory
