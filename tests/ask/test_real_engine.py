@@ -18,6 +18,7 @@ from mempo.ask.__main__ import main
 from mempo.command.run_settings import evaluation_settings
 from mempo.evaluation.evaluate import evaluation_attempt, evaluation_sampling
 from mempo.evaluation.standalone import evaluate_models
+from tests.support.docs_examples import example
 from tests.support.programs import read_lines, run_program
 
 pytestmark = pytest.mark.slow
@@ -83,3 +84,15 @@ def test_ids_are_evaluations_and_many_at_once_are_one_by_one(run: Path) -> None:
         ]
     assert [one.text for one in rounds] == [one.text for one in many[0].rounds]
     agent.close()
+
+
+def test_the_docs_example_runs_as_it_stands(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "runs" / "2026-01-01").mkdir(parents=True)
+    (tmp_path / "runs" / "2026-01-01" / "12-00-00").symlink_to(run)
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, Any] = {}
+    exec(example("using.md", "python"), found)
+    assert len(found["results"]) == 2
+    assert len(capsys.readouterr().out.splitlines()) >= 3
