@@ -137,6 +137,7 @@ def trainer(epoch: int, *, main_process: bool = True) -> Any:
         phases=Phases(),
         staleness=0,
         record={},
+        tasks=SimpleNamespace(sources=()),
     )
     return SimpleNamespace(
         current_epoch=epoch, global_step=epoch, is_global_zero=main_process, datamodule=source

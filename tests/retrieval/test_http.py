@@ -530,8 +530,8 @@ def test_the_home_folder_in_the_path_of_an_index(
     build_index(corpus, tmp_path / "i")
     retriever = build_retriever(RetrieverConfig(kind="bm25s", index="~/i"), corpus)
     assert len(retriever.search("second piece", 1)) == 1
-    with pytest.raises(IndexFileError, match=r"~nobody-of-this-name/i: there is no index: run"):
-        build_retriever(RetrieverConfig(kind="bm25s", index="~nobody-of-this-name/i"), corpus)
+    with pytest.raises(ValueError, match=r"there is no home folder ~nobody-of-this-name: write"):
+        RetrieverConfig(kind="bm25s", index="~nobody-of-this-name/i")
 
 
 def test_the_registry_refuses_what_it_cannot_search(local: RankBm25Retriever) -> None:

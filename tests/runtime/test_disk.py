@@ -67,6 +67,14 @@ def names(folder: Path) -> set[str]:
     return {one.name for one in folder.iterdir()}
 
 
+def open_to_all(folder: Path) -> None:
+    """Lets other users into a test's folder, which lies below pytest's own (one deeper where
+    several processes run tests)."""
+    while folder.name and "pytest-of-" in str(folder):
+        folder.chmod(0o755)
+        folder = folder.parent
+
+
 def test_a_line_that_finds_no_room_leaves_the_lines_before(tmp_path: Path) -> None:
     path = tmp_path / "trajectories.jsonl"
     before = [{"epoch": 0, "text": "a" * 3000}]
@@ -126,8 +134,7 @@ def test_a_cache_that_finds_no_room_keeps_no_half(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_somebody_else_is_told_before_the_work(tmp_path: Path) -> None:
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
+    open_to_all(tmp_path)
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o555)
     for folder in (closed, closed / "runs" / "one"):
@@ -195,8 +202,7 @@ def test_a_home_folder_that_is_not_there(
 def test_a_home_folder_that_can_only_be_read_stays_the_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
+    open_to_all(tmp_path)
     home, cache = tmp_path / "home", tmp_path / "cache"
     home.mkdir(mode=0o555)
     cache.mkdir(mode=0o777)

@@ -82,6 +82,8 @@ def test_a_run_logs_what_the_docs_define(run: tuple[Path, str]) -> None:
         *metric_names.WITH_SCORES,
         *metric_names.WITH_MEMORY_WEIGHT,
         *metric_names.WITH_SWITCHES,
+        *metric_names.WITH_PREVIOUS,
+        *metric_names.WITH_SOURCES,
     }
     (offline,) = (folder / "wandb").glob("offline-run-*")
     shown = {metric_names.pattern_of(key) for entry in read_history(offline) for key in entry}
