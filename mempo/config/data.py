@@ -54,19 +54,13 @@ _SET_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _SEPARATOR: Final = "<|answer_split|>"
 
 
-@dataclass(frozen=True, config=STRICT)
-class MixedSetConfig:
-    """One data set of ``data.mix``: a format with its files, as ``DataConfig`` has them for one
-    alone. ``share`` is its part of every epoch relative to the others', ``count`` the most
-    questions that are taken of it. What is ``None`` here and not optional is ``data``'s own."""
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class QuestionFilesConfig:
+    """The files of one data set, and how their rows are read."""
 
-    format: FileFormat
     questions: SettingPath | None = None
     corpus: SettingPath | None = None
-    share: float | None = Field(default=None, gt=0.0)
-    count: int | None = Field(default=None, ge=1)
     heldout_questions: SettingPath | None = None
-    heldout_fraction: float | None = Field(default=None, gt=0.0, lt=1.0)
     split: str = "train"
     heldout_split: str | None = None
     subset: str | None = None
@@ -75,8 +69,20 @@ class MixedSetConfig:
     fanoutqa: FanoutRows = "subquestions"
 
 
-@dataclass(frozen=True, config=STRICT)
-class DataConfig:
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class MixedSetConfig(QuestionFilesConfig):
+    """One data set of ``data.mix``: a format with its files, as ``DataConfig`` has them for one
+    alone. ``share`` is its part of every epoch relative to the others', ``count`` the most
+    questions that are taken of it. What is ``None`` here and not optional is ``data``'s own."""
+
+    format: FileFormat
+    share: float | None = Field(default=None, gt=0.0)
+    count: int | None = Field(default=None, ge=1)
+    heldout_fraction: float | None = Field(default=None, gt=0.0, lt=1.0)
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class DataConfig(QuestionFilesConfig):
     """Which tasks. ``world`` is generated; every other format reads ``questions`` and ``corpus``:
     ``local`` from this project's own JSON lines, the rest from the files of their data sets
     (``mempo/data/formats/``), some of which bring their corpus along. ``mix`` takes several of
@@ -97,16 +103,7 @@ class DataConfig:
     seed: int = 0
     skip_bad_rows: bool = False
     world: WorldConfig = field(default_factory=WorldConfig)
-    questions: SettingPath | None = None
-    corpus: SettingPath | None = None
-    heldout_questions: SettingPath | None = None
     heldout_fraction: float = Field(default=0.2, gt=0.0, lt=1.0)
-    split: str = "train"
-    heldout_split: str | None = None
-    subset: str | None = None
-    answer_separator: str | None = Field(default=_SEPARATOR, min_length=1)
-    aliases: SettingPath | None = None
-    fanoutqa: FanoutRows = "subquestions"
     mix: dict[str, MixedSetConfig] | None = None
     mix_objectives: Literal["within", "across"] = "within"
 
@@ -135,7 +132,7 @@ class DataConfig:
         return dataclasses.replace(self, mix=None, **own)
 
 
-def _check_files(one: DataConfig | MixedSetConfig, chosen: str, prefix: str) -> None:
+def _check_files(one: QuestionFilesConfig, chosen: str, prefix: str) -> None:
     """What the settings of a format may not say together; ``prefix`` is what errors call them."""
     data = f"data={chosen}" if prefix == "data" else f"{prefix}.format={chosen}"
     if one.aliases is not None and chosen != "hotpotqa":

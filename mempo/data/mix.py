@@ -249,6 +249,7 @@ def _in_turns(
         used[block[-1]] += 1
         if len(block) == len(shares):
             order.shuffle(block)
-            names, block = names + block, []
+            names += block
+            block = []
     left = {name: iter(tasks) for name, tasks in by_source.items()}
     return [next(left[name]) for name in (*names, *block)]

@@ -26,7 +26,7 @@ from mempo.retrieval import RankBm25Retriever, Retriever
 from mempo.row_files.told import Told
 from mempo.runtime.errors import ConfigError
 from mempo.trajectory import Task
-from mempo.world.world import generate_world
+from mempo.world.world import World, generate_world
 
 
 @dataclass(frozen=True)
@@ -136,10 +136,8 @@ def load_passages(config: Config) -> tuple[str, Retriever]:
     if given is not None:
         return "default", given
     if config.data.format == "world":
-        world = config.data.world
-        generated = generate_world(world.seed, world.passages, "heldout", world.page_fact_share)
-        title_weight = config.retriever.title_weight
-        return generated.corpus, RankBm25Retriever(generated.documents, title_weight)
+        world, retriever = _searched_world(config, "heldout")
+        return world.corpus, retriever
     return config.data.format, _file_rows(config)[1]
 
 
@@ -181,9 +179,8 @@ def _world_tasks(
 ) -> HeldOutTasks:
     """One world's tasks of each number of objectives."""
     world = config.data.world
-    generated = generate_world(world.seed, world.passages, split, world.page_fact_share)
+    generated, retriever = _searched_world(config, split)
     size = world.train_tasks if split == "train" else world.heldout_tasks
-    retriever = RankBm25Retriever(generated.documents, config.retriever.title_weight)
     return HeldOutTasks(
         {
             count: generated.tasks(size, count, world.min_hops, world.max_hops, config.data.seed)
@@ -191,6 +188,14 @@ def _world_tasks(
         },
         {generated.corpus: retriever},
     )
+
+
+def _searched_world(
+    config: Config, split: Literal["train", "heldout"]
+) -> tuple[World, RankBm25Retriever]:
+    world = config.data.world
+    generated = generate_world(world.seed, world.passages, split, world.page_fact_share)
+    return generated, RankBm25Retriever(generated.documents, config.retriever.title_weight)
 
 
 def _file_rows(config: Config) -> tuple[FileRows, Retriever]:

@@ -7,15 +7,14 @@ start that was trained by ``stage=sft``.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from mempo.config import Config
-from mempo.demonstrations.start import demonstrations_key, training_key
-from mempo.runtime.cache import key_digest
+from mempo.demonstrations.start import start_key
+from mempo.runtime.cache import file_digest, key_digest
 from mempo.runtime.errors import MempoError
 from mempo.runtime.run_files import write_json
 
@@ -25,11 +24,7 @@ RECORD: Final = "start.json"
 
 def recipe(config: Config) -> dict[str, Any]:
     """All settings that decide what the tiny model's supervised start becomes."""
-    return {
-        **demonstrations_key(config),
-        **training_key(config),
-        "architecture": config.model.architecture,
-    }
+    return {**start_key(config), "architecture": config.model.architecture}
 
 
 def shipped_start(config: Config, folder: Path = SHIPPED) -> Path | None:
@@ -46,7 +41,7 @@ def shipped_start(config: Config, folder: Path = SHIPPED) -> Path | None:
     if record["recipe"] != key_digest(recipe(config)):
         return None
     for name, digest in record["files"].items():
-        if not (folder / name).is_file() or _sha256(folder / name) != digest:
+        if not (folder / name).is_file() or file_digest(folder / name) != digest:
             raise MempoError(
                 f"{folder / name}: not the file that was shipped (its SHA-256 differs): install "
                 "the package again, or train the start with stage=sft"
@@ -56,10 +51,8 @@ def shipped_start(config: Config, folder: Path = SHIPPED) -> Path | None:
 
 def write_record(config: Config, folder: Path, notes: Mapping[str, Any]) -> None:
     """Notes beside a trained start in ``folder`` what it is; ``notes`` are for people."""
-    files = {path.name: _sha256(path) for path in sorted(folder.iterdir()) if path.name != RECORD}
+    files = {
+        path.name: file_digest(path) for path in sorted(folder.iterdir()) if path.name != RECORD
+    }
     record = {"recipe": key_digest(recipe(config)), **notes, "files": files}
     write_json(folder / RECORD, record)
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

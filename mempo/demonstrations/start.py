@@ -6,33 +6,30 @@ The tiny model's words are those of the demonstrations, so its tokenizer is trai
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 from mempo.agent.prompts import load_template, template_text
 from mempo.config import Config, SftConfig
-from mempo.demonstrations.trajectory_files import files_content
-from mempo.demonstrations.world import generate_demonstrations
+from mempo.demonstrations.world import configured_demonstrations
 from mempo.models.content import model_content
 from mempo.models.families import check_family
 from mempo.models.folder import check_model_folder
 from mempo.models.smollm2 import load_packaged_smollm2
 from mempo.models.template_file import read_chat_template
 from mempo.models.tiny import build_tiny_model, train_tokenizer
-from mempo.runtime.cache import cached_folder
-
-_OF_THE_WORLD: Final = (
-    *("path", "context", "worlds", "objectives", "demonstrations", "drop_probability"),
-    *("trajectory_share", "round_share", "answer_share"),
-)
-"""Settings that say nothing of a start from files, or (path, context) that ``_files_key`` says."""
+from mempo.runtime.cache import cached_folder, file_digest
 
 _TRAINING: Final = (
     *("steps", "batch_size", "micro_batch_tokens", "learning_rate", "warmup_steps"),
-    *("weight_decay", "max_grad_norm", "demonstrations"),
+    *("weight_decay", "max_grad_norm"),
 )
-"""Settings of training on the world's demonstrations, beside those in ``demonstrations_key``."""
+"""Settings of the supervised training itself."""
+
+_FROM_FILES: Final = (
+    *("min_reward", "may_break", "skip_bad_rows", "max_tokens", "heldout_share", "seed"),
+)
+"""Settings that say which texts the files of ``sft.path`` give, in which order."""
 
 _TOKENIZER_DEMONSTRATIONS = 2000
 _SYSTEM_PROMPT_REPEATS = 10
@@ -62,10 +59,10 @@ def demonstrations_key(config: Config) -> dict[str, Any]:
     its text, whatever its file is called."""
     world = config.data.world
     shown = ("top_k", "title_weight", "passage_chars", "page_chars", "short_chars")
-    drawn = ("seed", "worlds", "objectives", "drop_probability")
+    drawn = ("seed", "worlds", "drop_probability")
     shares = ("trajectory_share", "round_share", "answer_share")
     return {
-        "sft": {name: getattr(config.sft, name) for name in (*drawn, *shares)},
+        "sft": _settings(config.sft, (*drawn, *shares)),
         "world": [world.passages, world.min_hops, world.max_hops, world.page_fact_share],
         "objectives": config.sft.objectives or config.data.objectives,
         "retriever": {name: getattr(config.retriever, name) for name in shown},
@@ -76,24 +73,25 @@ def demonstrations_key(config: Config) -> dict[str, Any]:
 
 
 def supervised_key(config: Config, base: str) -> dict[str, Any]:
-    """All that decides what the supervised start from the model ``base`` becomes, files by their
-    content."""
-    file = config.sft.source == "file"
+    """All that decides what the supervised start from the model ``base`` becomes."""
     return {
-        **(_files_key(config) if file else demonstrations_key(config)),
-        **training_key(config),
+        **start_key(config),
         "base": model_content(base, Path(config.cache_dir) / "digests"),
     }
 
 
-def training_key(config: Config) -> dict[str, Any]:
-    """What decides, besides model and texts, how they are trained on; not what is computed again,
-    by which attention, and adapters that come later."""
+def start_key(config: Config) -> dict[str, Any]:
+    """What decides, besides the model, what a supervised start becomes: its texts, files by their
+    content, and how they are trained on; not what is computed again, by which attention, and
+    adapters that come later."""
     template, adapters = config.model.chat_template, config.sft.train == "adapters"
-    of_world = {name: getattr(config.sft, name) for name in _TRAINING}
-    file = config.sft.source == "file"
+    if config.sft.source == "file":
+        texts = _files_key(config)
+    else:
+        texts = {**demonstrations_key(config), "demonstrations": config.sft.demonstrations}
     return {
-        "training": _without(config.sft, _OF_THE_WORLD) if file else of_world,
+        **texts,
+        "training": _settings(config.sft, _TRAINING),
         "dtype": config.model.dtype,
         "chat_template": None if template is None else read_chat_template(template),
         "observation": config.rollout.max_observation_tokens,
@@ -104,7 +102,8 @@ def training_key(config: Config) -> dict[str, Any]:
 def _files_key(config: Config) -> dict[str, Any]:
     """What decides which texts the files of ``sft.path`` give, and how they read."""
     return {
-        "files": files_content(config.sft.paths),
+        "files": [file_digest(Path(path)) for path in config.sft.paths],
+        "sft": _settings(config.sft, _FROM_FILES),
         "context": config.sft.context or config.rollout.context,
         "memory_context": config.rollout.memory_context,
         "max_model_len": config.engine.max_model_len,
@@ -114,8 +113,8 @@ def _files_key(config: Config) -> dict[str, Any]:
     }
 
 
-def _without(sft: SftConfig, names: Sequence[str]) -> dict[str, Any]:
-    return {name: value for name, value in asdict(sft).items() if name not in names}
+def _settings(sft: SftConfig, names: Sequence[str]) -> dict[str, Any]:
+    return {name: getattr(sft, name) for name in names}
 
 
 def _write_smollm2(folder: Path) -> None:
@@ -138,15 +137,7 @@ def _world_texts(config: Config) -> Iterable[str]:
     prompt = load_template(config.model.prompt_template)
     if config.model.system_prompt is not None:
         yield from [config.model.system_prompt] * _SYSTEM_PROMPT_REPEATS
-    for demonstration in generate_demonstrations(
-        config.sft,
-        config.data.world,
-        config.retriever,
-        config.data.objectives,
-        _TOKENIZER_DEMONSTRATIONS,
-        config.sft.seed,
-        scoring=config.scoring,
-    ):
+    for demonstration in configured_demonstrations(config, _TOKENIZER_DEMONSTRATIONS):
         yield prompt.render(question=demonstration.question)
         for turn in demonstration.turns:
             yield turn.given + turn.text

@@ -17,7 +17,7 @@ from mempo.demonstrations.encoding import TrainingText, encode_demonstration
 from mempo.demonstrations.trajectory_files import ReadTrajectories, read_trajectory_files
 from mempo.demonstrations.trajectory_shapes import WrittenTrajectory
 from mempo.demonstrations.trajectory_texts import Layout, trajectory_texts
-from mempo.demonstrations.world import generate_demonstrations
+from mempo.demonstrations.world import configured_demonstrations
 from mempo.runtime.errors import ConfigError
 from mempo.runtime.progress import progress_bar
 from mempo.runtime.seeds import derive_seed
@@ -125,14 +125,7 @@ def _world_texts(config: Config, tokenizer: Any) -> list[TrainingText]:
             encode_demonstration(
                 demonstration, conversation, template, config.rollout.max_observation_tokens
             )
-            for demonstration in generate_demonstrations(
-                config.sft,
-                config.data.world,
-                config.retriever,
-                config.data.objectives,
-                count,
-                config.sft.seed,
-                progress=lambda done: bar.advance(),
-                scoring=config.scoring,
+            for demonstration in configured_demonstrations(
+                config, count, lambda done: bar.advance()
             )
         ]

@@ -3,7 +3,6 @@ section 2)."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,15 +78,6 @@ def read_trajectory_files(config: SftConfig, frame: PromptFrame) -> ReadTrajecto
         why = "; ".join(told.sentences()) or "the files hold no rows"
         raise DataError(f"sft.path={', '.join(config.paths)}: no trajectory is left: {why}")
     return ReadTrajectories(tuple(kept), count, told)
-
-
-def files_content(paths: Sequence[str]) -> list[str]:
-    """The SHA-256 of each file, for keys of what was made from them."""
-    digests = []
-    for path in paths:
-        with Path(path).open("rb") as file:
-            digests.append(hashlib.file_digest(file, "sha256").hexdigest())
-    return digests
 
 
 def _rows(file: str) -> Iterator[Row | DataError]:

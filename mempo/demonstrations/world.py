@@ -22,7 +22,7 @@ from functools import cached_property
 from typing import Final
 
 from mempo.agent.tools import ToolBox, ToolResult
-from mempo.config import RetrieverConfig, ScoringConfig, SftConfig, WorldConfig
+from mempo.config import Config, RetrieverConfig, ScoringConfig, SftConfig, WorldConfig
 from mempo.demonstrations.demonstration import Demonstration, DemonstrationKind, Turn
 from mempo.retrieval.rank_bm25 import RankBm25Retriever
 from mempo.trajectory import Task
@@ -166,6 +166,22 @@ def best_answer(
 ) -> str:
     """What can honestly be answered: for an incomplete chain its last known object or "unknown"."""
     return "; ".join(_best_part(chain, known, rng) for chain in chains)
+
+
+def configured_demonstrations(
+    config: Config, count: int, progress: Callable[[int], None] | None = None
+) -> Iterator[Demonstration]:
+    """The first of ``count`` demonstrations to the last, by the run's settings."""
+    return generate_demonstrations(
+        config.sft,
+        config.data.world,
+        config.retriever,
+        config.data.objectives,
+        count,
+        config.sft.seed,
+        progress,
+        config.scoring,
+    )
 
 
 def generate_demonstrations(

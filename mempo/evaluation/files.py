@@ -19,10 +19,10 @@ from mempo.config import Config
 from mempo.evaluation.evaluate import evaluation_entry, summary
 from mempo.evaluation.models import EvaluatedModel
 from mempo.evaluation.settings import OF_EACH_MODEL, SHARED, deciding_settings
-from mempo.records.trajectory_lines import read_trajectories
+from mempo.records.trajectory_lines import trajectory_records
 from mempo.runtime.errors import ConfigError, MempoError
 from mempo.runtime.nested import leaves
-from mempo.runtime.run_files import append_lines, read_json, read_lines, write_json, write_lines
+from mempo.runtime.run_files import append_lines, read_json, write_json, write_lines
 from mempo.runtime.run_folder import (
     EVALUATION_FILE,
     EVALUATION_SETTINGS_FILE,
@@ -97,8 +97,7 @@ class EvaluationFolder:
         self._check(settings)
         self.records: dict[Key, dict[str, Any]] = {}
         if self._path.exists():
-            read_trajectories(self._path)  # refuses damaged lines
-            for number, record in enumerate(read_lines(self._path), start=1):
+            for number, record in enumerate(trajectory_records(self._path), start=1):
                 _check_record(record, f"{self._path}, line {number}")
                 self.records[trajectory_key(record)] = record
             write_lines(self._path, self.records.values())  # without a half-written last line

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from mempo.models.hub import downloaded_commit
+from mempo.runtime.cache import file_digest
 from mempo.runtime.run_files import write_json
 
 LARGE: Final = 64 * 2**20
@@ -34,7 +35,7 @@ def model_content(model: str, kept: Path, large: int = LARGE) -> dict[str, str]:
 def _digest(path: Path, kept: Path, large: int) -> str:
     status = path.stat()
     if status.st_size < large:
-        return _hashed(path)
+        return file_digest(path)
     place = str(path.resolve())
     identity = [
         place,
@@ -48,11 +49,6 @@ def _digest(path: Path, kept: Path, large: int) -> str:
             return str(found["digest"])
     except (OSError, ValueError, KeyError, TypeError):
         pass  # never hashed, or written by half: it is hashed now
-    digest = _hashed(path)
+    digest = file_digest(path)
     write_json(memo, {"identity": identity, "digest": digest})
     return digest
-
-
-def _hashed(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -6,7 +6,7 @@ forgetting report read them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
@@ -102,7 +102,18 @@ def read_checked_lines(
 ) -> list[_Record]:
     """The lines of a JSON-lines file as ``kind``. ``check`` may raise ``ValueError``. Raises
     ``MempoError`` with file and line."""
-    records: list[_Record] = []
+    return [record for _, record in checked_lines(path, kind, check)]
+
+
+def trajectory_records(path: Path) -> list[dict[str, Any]]:
+    """The lines that ``read_trajectories`` would read, as they stand there."""
+    return [line for line, _ in checked_lines(path, _TRAJECTORY)]
+
+
+def checked_lines(
+    path: Path, kind: TypeAdapter[_Record], check: Callable[[_Record], None] | None = None
+) -> Iterator[tuple[dict[str, Any], _Record]]:
+    """Each line as it stands there, and what ``read_checked_lines`` makes of it."""
     for number, line in enumerate(read_lines(path), start=1):
         try:
             record = kind.validate_python(line)
@@ -112,8 +123,7 @@ def read_checked_lines(
             raise MempoError(f"{path}, line {number}: {first_error(error)}") from None
         except ValueError as error:
             raise MempoError(f"{path}, line {number}: {error}") from None
-        records.append(record)
-    return records
+        yield line, record
 
 
 def first_error(error: ValidationError) -> str:

@@ -28,6 +28,12 @@ def key_digest(key: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def cached_folder(
     cache_dir: str, name: str, key: Mapping[str, Any], make: Callable[[Path], None]
 ) -> Path:

@@ -296,16 +296,21 @@ def test_within_a_set_objectives_come_from_one(mix: Mix) -> None:
     assert Counter(task.source for task in sets.train) == {"hotpotqa": 16, "nq": 8}
 
 
-def test_across_sets_every_task_has_the_shares(mix: Mix) -> None:
-    sets = load_task_sets(
+def load_across(mix: Mix, hotpotqa_share: int) -> TaskSets:
+    """Two questions a task, of both sets; ``nq`` has one share."""
+    return load_task_sets(
         mix.config(
             "data.objectives=2",
             "data.mix_objectives=across",
             corpus=str(mix.corpus),
-            hotpotqa=", share: 1",
+            hotpotqa=f", share: {hotpotqa_share}",
             nq=", share: 1",
         )
     )
+
+
+def test_across_sets_every_task_has_the_shares(mix: Mix) -> None:
+    sets = load_across(mix, hotpotqa_share=1)
     assert {task.source for task in sets.train} == {"hotpotqa+nq"}
     assert len(sets.train) == 16  # all 16 of nq; 16 of the 32 of hotpotqa are left over
     # And of the 8 and 4 that are held out another 4.
@@ -317,15 +322,7 @@ def test_across_sets_every_task_has_the_shares(mix: Mix) -> None:
 
 
 def test_across_with_uneven_shares_has_them_over_all_tasks(mix: Mix) -> None:
-    sets = load_task_sets(
-        mix.config(
-            "data.objectives=2",
-            "data.mix_objectives=across",
-            corpus=str(mix.corpus),
-            hotpotqa=", share: 3",
-            nq=", share: 1",
-        )
-    )
+    sets = load_across(mix, hotpotqa_share=3)
     rows = Counter(r.partition(":")[0] for task in sets.train for r in row_ids(task.id))
     assert rows == {"hotpotqa": 32, "nq": 10} or rows == {"hotpotqa": 31, "nq": 11}
     kinds = Counter(task.source for task in sets.train)

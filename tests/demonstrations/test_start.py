@@ -15,6 +15,7 @@ from mempo.demonstrations import start
 from mempo.demonstrations.start import start_folder, supervised_key
 from mempo.models import content
 from mempo.models.content import model_content
+from mempo.runtime import cache
 
 
 @pytest.fixture
@@ -162,8 +163,8 @@ def test_the_digest_of_a_large_file_is_kept(
         hashed.append(path.name)
         return original(path)
 
-    original = content._hashed
-    monkeypatch.setattr(content, "_hashed", counted)
+    original = cache.file_digest
+    monkeypatch.setattr(content, "file_digest", counted)
     kept, weights = tmp_path / "digests", base / "model.safetensors"
     (base / "config.json").unlink()
     (base / "tokenizer.json").unlink()

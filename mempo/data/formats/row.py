@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
+from mempo.config.data import FanoutRows
 from mempo.row_files.rows import Row, require_text, seen
 from mempo.row_files.told import Told
 from mempo.row_files.written import UnreadableText, written_list
 from mempo.trajectory import Objective, Task
-
-FanoutRows = Literal["subquestions", "siblings", "questions"]
 
 LISTS_AS_TEXT: Final = "hold their answers as a list written in a text: it was read as a list"
 """What is told of such rows."""
