@@ -44,6 +44,7 @@ SETTINGS = (
     f"trainer.max_epochs={EPOCHS}",
 )
 LOOK_EVERY_SECONDS = 0.001
+_AFTER_LATE = 0.85
 ENDS_WITHIN_SECONDS = 120  # after SIGTERM
 WATCHED = ("evaluation.json", "checkpoints/last.ckpt")
 GONE_ON_FROM = ("state_dict", "optimizer_states", "lr_schedulers", "epoch", "global_step")
@@ -145,6 +146,8 @@ def main() -> int:
                 found = [*differences(folder / "straight", folder / "killed")]
                 faults += found
                 kills += len(within)
+                if not all(within):  # later runs find what the first compiled, and are quicker
+                    seconds[stage] *= _AFTER_LATE
                 print(
                     f"{stage}: {kills} kills, {sum(within)} of the last {len(within)} within it; "
                     f"{'; '.join(found) or 'nothing different'}",

@@ -59,6 +59,7 @@ class SftConfig:
     worlds: int = Field(default=64, ge=1)
     objectives: tuple[int, int] | None = None
     demonstrations: int = Field(default=20000, ge=1)
+    memory_form: Literal["notes", "checklist"] = "notes"
     drop_probability: float = Field(default=0.35, ge=0.0, lt=1.0)
     trajectory_share: float = Field(default=0.45, ge=0.0, le=1.0)
     round_share: float = Field(default=0.35, ge=0.0, le=1.0)

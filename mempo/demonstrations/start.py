@@ -59,7 +59,7 @@ def demonstrations_key(config: Config) -> dict[str, Any]:
     its text, whatever its file is called."""
     world = config.data.world
     shown = ("top_k", "title_weight", "passage_chars", "page_chars", "short_chars")
-    drawn = ("seed", "worlds", "drop_probability")
+    drawn = ("seed", "worlds", "drop_probability", "memory_form")
     shares = ("trajectory_share", "round_share", "answer_share")
     return {
         "sft": _settings(config.sft, (*drawn, *shares)),

@@ -19,7 +19,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, Literal
 
 from mempo.agent.tools import ToolBox, ToolResult
 from mempo.config import Config, RetrieverConfig, ScoringConfig, SftConfig, WorldConfig
@@ -30,6 +30,7 @@ from mempo.world.facts import Fact, world_chains
 from mempo.world.relations import RELATION
 from mempo.world.world import World, WorldError, generate_world
 
+MemoryForm = Literal["notes", "checklist"]
 EMPTY_MEMORY: Final = "nothing yet"
 UNKNOWN: Final = "unknown"
 ROUNDS_PER_FACT: Final = 3
@@ -74,11 +75,13 @@ class Oracle:
         scoring: ScoringConfig,
         drop_probability: float,
         many: bool = False,
+        form: MemoryForm = "notes",
     ) -> None:
         self._toolbox = toolbox
         self._scoring = scoring
         self._drop_probability = drop_probability
         self._many = many
+        self._form: MemoryForm = form
 
     def run(
         self, task: Task, rng: random.Random, full_history: bool
@@ -97,7 +100,7 @@ class Oracle:
         for number in range(1, limit + 1):
             known = learn(chains, known, visible)
             kept = self.keep(chains, known, rng) if number > 1 else known
-            memory = write_memory(chains, kept) if number > 1 else ""
+            memory = self.memory(chains, kept) if number > 1 else ""
             wanted = next_fact(chains, known)
             if wanted is None:
                 answer = "; ".join(chain[-1].object for chain in chains)
@@ -123,6 +126,10 @@ class Oracle:
     def answer_text(self, answer: str) -> str:
         """The thought and the answer, in the form that scoring uses (section 6)."""
         return self._scoring.answer_template.format(filler=self._scoring.filler, gold=answer)
+
+    def memory(self, chains: Sequence[Sequence[Fact]], kept: Iterable[Fact]) -> str:
+        """``write_memory`` in the configured form."""
+        return write_memory(chains, kept, self._form)
 
     def keep(
         self, chains: Sequence[Sequence[Fact]], known: frozenset[Fact], rng: random.Random
@@ -152,13 +159,27 @@ def next_fact(chains: Sequence[Sequence[Fact]], known: frozenset[Fact]) -> Fact 
     return next((fact for chain in chains for fact in chain if fact not in known), None)
 
 
-def write_memory(chains: Sequence[Sequence[Fact]], kept: Iterable[Fact]) -> str:
-    """The memory's text with its tags: the kept facts in the order of the chains."""
+def write_memory(
+    chains: Sequence[Sequence[Fact]], kept: Iterable[Fact], form: MemoryForm = "notes"
+) -> str:
+    """The memory's text with its tags: the kept facts in the order of the chains, or a checklist of
+    all chains."""
+    known = frozenset(kept)
+    if form == "checklist":
+        return f"<mem> {' '.join(_checklist_entry(chain, known) for chain in chains)}</mem>"
     notes = [
-        RELATION[fact.relation].note(fact.subject, fact.object)
-        for fact in _in_order(chains, frozenset(kept))
+        RELATION[fact.relation].note(fact.subject, fact.object) for fact in _in_order(chains, known)
     ]
     return f"<mem> {' '.join(notes) or EMPTY_MEMORY}</mem>"
+
+
+def _checklist_entry(chain: Sequence[Fact], known: frozenset[Fact]) -> str:
+    """ "Amber Works founder Anna Bel birthplace unknown.": what a question needs, found or not."""
+    steps = (
+        f"{RELATION[fact.relation].noun} {fact.object if fact in known else UNKNOWN}"
+        for fact in chain
+    )
+    return f"{chain[0].subject} {' '.join(steps)}."
 
 
 def best_answer(
@@ -248,7 +269,7 @@ class _Workshop:
         """The agent that drops facts, or one that drops none."""
         drop_probability = 0.0 if lossless else self.config.drop_probability
         many = self.config.objectives is not None
-        return Oracle(self.toolbox, self.scoring, drop_probability, many)
+        return Oracle(self.toolbox, self.scoring, drop_probability, many, self.config.memory_form)
 
     def make(self, objectives: range, rng: random.Random) -> Demonstration:
         """One demonstration; its kind is drawn by the configured shares."""
@@ -313,7 +334,8 @@ class _Workshop:
         """One round after the first, in the memory context: after the round before it."""
         index = rng.randrange(1, len(rounds))
         chains, current = world_chains(task.metadata), rounds[index]
-        memory = write_memory(chains, self.oracle().keep(chains, current.known, rng))
+        oracle = self.oracle()
+        memory = oracle.memory(chains, oracle.keep(chains, current.known, rng))
         return [
             *_turns([rounds[index - 1]], trained=False),
             Turn("assistant", memory + current.rest),
@@ -329,7 +351,7 @@ class _Workshop:
         else:
             kept = self.oracle().keep(chains, rng.choice(rounds[1:]).known, rng)
         answer = self.oracle().answer_text(best_answer(chains, kept, rng))
-        return [Turn("assistant", answer, given=write_memory(chains, kept))]
+        return [Turn("assistant", answer, given=self.oracle().memory(chains, kept))]
 
     def _answer_after_history(
         self, task: Task, rounds: list[OracleRound], rng: random.Random

@@ -37,8 +37,9 @@ def test_the_long_horizon_begins_with_it() -> None:
     assert record["command"] == "python train.py experiment=long_horizon stage=sft"
     tokenizer = AutoTokenizer.from_pretrained(SHIPPED)
     model: Any = AutoModelForCausalLM.from_pretrained(SHIPPED)
-    ids = tokenizer.encode("<mem> nothing yet</mem>", add_special_tokens=False)
-    assert tokenizer.convert_ids_to_tokens(ids) == ["<mem>", "Ġnothing", "Ġyet", "</mem>"]
+    ids = tokenizer.encode("<mem> Amber founder unknown.</mem>", add_special_tokens=False)
+    tokens = ["<mem>", "ĠAmber", "Ġfounder", "Ġunknown", ".", "</mem>"]
+    assert tokenizer.convert_ids_to_tokens(ids) == tokens
     assert max(ids) < model.get_input_embeddings().weight.shape[0]
 
 
@@ -54,6 +55,7 @@ def test_the_long_horizon_begins_with_it() -> None:
         ("sft.steps=7", False),
         ("sft.objectives=[1,4]", False),
         ("sft.drop_probability=0.5", False),
+        ("sft.memory_form=notes", False),
         ("data.world.passages=400", False),
         ("data.world.max_hops=3", False),
         ("model.architecture.hidden_size=64", False),

@@ -292,6 +292,42 @@ def test_a_fact_counts_only_after_the_facts_before_it() -> None:
     assert write_memory(chains, []) == "<mem> nothing yet</mem>"
 
 
+def test_a_checklist_names_every_question_and_what_is_not_known() -> None:
+    chains = [
+        [
+            Fact("Iron Swan", "author", "Ann Bel", False, ""),
+            Fact("Ann Bel", "birthplace", "Exside", False, ""),
+        ],
+        [Fact("Oak Mills", "founder", "Ivo Tal", False, "")],
+    ]
+    (author, birthplace), (founder,) = chains
+    assert write_memory(chains, [founder, author], "checklist") == (
+        "<mem> Iron Swan author Ann Bel birthplace unknown. Oak Mills founder Ivo Tal.</mem>"
+    )
+    assert write_memory(chains, [birthplace], "checklist") == (
+        "<mem> Iron Swan author unknown birthplace Exside. Oak Mills founder unknown.</mem>"
+    )
+
+
+def test_checklists_carry_as_many_questions_as_there_are() -> None:
+    """Every trained memory has one entry for each question, in whole trajectories and after the
+    memory context, and what it has lost is looked up again."""
+    settings = SftConfig(worlds=4, objectives=(3, 3), memory_form="checklist", drop_probability=0.4)
+    made = generate_demonstrations(
+        settings, WorldConfig(passages=100), RetrieverConfig(), 2, 150, 0
+    )
+    memories = lost = 0
+    for demonstration in made:
+        for number, turn in enumerate(assistant(demonstration), start=1):
+            memory = parse_round(turn.given + turn.text, number + 1).mem
+            if memory is not None:
+                assert memory.count(".") == demonstration.question.count("?") == 3
+                memories += 1
+                lost += "unknown" in memory
+    assert memories > 300
+    assert 0.5 < lost / memories < 1.0
+
+
 def test_demonstrations_are_reproducible(made: list[Demonstration]) -> None:
     assert generate() == made
     assert generate(seed=1) != made
