@@ -266,7 +266,7 @@ def test_the_small_experiment_starts_in_the_world() -> None:
     local = ["experiment=smollm2_local", "data.questions=q", "data.corpus=c"]
     sft = compose("train", local).sft
     assert (sft.enabled, sft.source, sft.steps, sft.worlds) == (True, "world", 30, 8)
-    assert compose("train", ["model=tiny"]).sft.drop_probability == 0.35
+    assert compose("train", ["model=tiny"]).sft.drop_probability == 0.45
 
 
 def test_run_dir() -> None:

@@ -87,7 +87,7 @@ def test_smollm2s_settings_are_not_the_tiny_models(tmp_path: Path) -> None:
         "You are a helpful assistant.",
     )
     assert config.model.dtype == "bfloat16"
-    assert config.evaluation.max_round_tokens == 1024  # the tiny model's: 64
+    assert config.evaluation.max_round_tokens == 1024  # the tiny model's: 160
     assert (config.data.format, config.data.objectives) == ("local", 1)
     assert (config.retriever.top_k, config.retriever.title_weight) == (5, 1)
 

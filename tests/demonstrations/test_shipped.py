@@ -73,8 +73,9 @@ def test_another_file_than_was_shipped_is_named(made: Path) -> None:
         shipped_start(long(), made)
 
 
-def test_other_models_and_the_default_have_their_own(made: Path) -> None:
-    assert shipped_start(compose("train", []), made) is None
+def test_the_default_run_begins_with_it_and_other_models_do_not(made: Path) -> None:
+    assert shipped_start(compose("train", []), made) == made
+    assert shipped_start(compose("train", ["experiment=debug"]), made) is None
     assert shipped_start(compose("train", ["model=smollm2_135m"]), made) is None
 
 
