@@ -25,7 +25,7 @@ from mempo.config.method import (
 from mempo.config.model import ArchitectureConfig, LoraSettings, ModelConfig
 from mempo.config.reporting import CallbacksConfig, HealthConfig, WandbConfig
 from mempo.config.retriever import RetrieverConfig
-from mempo.config.rollout import ContextConfig, EngineConfig, RolloutConfig
+from mempo.config.rollout import ContextConfig, CurriculumConfig, EngineConfig, RolloutConfig
 from mempo.config.training import OptimizerConfig, SftConfig, TrainerConfig
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "Config",
     "ContextConfig",
     "ContextMode",
+    "CurriculumConfig",
     "DataConfig",
     "EngineConfig",
     "EvaluationConfig",

@@ -100,6 +100,7 @@ class DataConfig(QuestionFilesConfig):
         "fanoutqa",
     ]
     objectives: int = Field(default=2, ge=1)
+    train_objectives: tuple[int, int] | None = None
     seed: int = 0
     skip_bad_rows: bool = False
     world: WorldConfig = field(default_factory=WorldConfig)
@@ -114,11 +115,19 @@ class DataConfig(QuestionFilesConfig):
                 f"data.mix names data sets, which data={self.format} does not read: choose "
                 "data=mix, or leave them out"
             )
+        if self.train_objectives is not None:
+            _check_train_objectives(self, *self.train_objectives)
         if self.format == "mix":
             _check_mix(self)
         elif self.format != "world":
             _check_files(self, self.format, "data")
         return self
+
+    @property
+    def train_counts(self) -> range:
+        """The numbers of questions that training tasks have."""
+        fewest, most = self.train_objectives or (self.objectives, self.objectives)
+        return range(fewest, most + 1)
 
     def sets(self) -> Mapping[str, DataConfig]:
         """The data sets of ``data.mix`` by name, each with the settings that it has alone."""
@@ -130,6 +139,19 @@ class DataConfig(QuestionFilesConfig):
         for name in ("corpus", "heldout_fraction"):
             own[name] = getattr(self, name) if own[name] is None else own[name]
         return dataclasses.replace(self, mix=None, **own)
+
+
+def _check_train_objectives(data: DataConfig, fewest: int, most: int) -> None:
+    if not 1 <= fewest <= most:
+        raise ValueError(
+            f"data.train_objectives=[{fewest},{most}]: give the fewest and the most questions of a "
+            "training task, such as [1,4]"
+        )
+    if data.format == "mix":
+        raise ValueError(
+            "data.train_objectives is not read with data=mix, whose shares are of tasks with "
+            "data.objectives questions: leave it at null"
+        )
 
 
 def _check_files(one: QuestionFilesConfig, chosen: str, prefix: str) -> None:

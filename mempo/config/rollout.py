@@ -26,6 +26,17 @@ class ContextConfig:
 
 
 @dataclass(frozen=True, config=STRICT)
+class CurriculumConfig:
+    """Which training tasks come when (``mempo/training/curriculum.py``)."""
+
+    enabled: bool = False
+    grow_at: float = Field(default=0.8, gt=0.0)
+    window: int = Field(default=8, ge=1)
+    mixed_weight: float = Field(default=4.0, gt=0.0)
+    settled_weight: float = Field(default=0.25, gt=0.0)
+
+
+@dataclass(frozen=True, config=STRICT)
 class RolloutConfig:
     """How trajectories are collected in training (specification section 4)."""
 
@@ -40,6 +51,7 @@ class RolloutConfig:
     prefill_memory: bool = False
     on_no_action: Literal["stop", "feedback"] = "stop"
     overlap: bool = False
+    curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
     temperature: float = Field(default=1.0, gt=0.0)
     top_p: float = Field(default=1.0, gt=0.0, le=1.0)
     top_k: int = Field(default=-1, ge=-1)

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, Literal
+from typing import Literal
 
-from mempo.config import Config
+from mempo.config import Config, DataConfig
 from mempo.data.formats import FORMATS, Loaded, load_questions
 from mempo.data.mix import mixed_tasks, read_mix
 from mempo.data.question_files import (
@@ -67,9 +67,10 @@ def load_task_sets(config: Config) -> TaskSets:
     """Builds the task sets. Raises ``DataError`` or ``ConfigError`` that say what to change."""
     data = config.data
     if data.format == "world":
-        train, heldout = (_world_tasks(config, split, [data.objectives]) for split in _SPLITS)
+        train = _world_tasks(config, "train", data.train_counts)
+        heldout = _world_tasks(config, "heldout", [data.objectives])
         sets = TaskSets(
-            train.by_objectives[data.objectives],
+            [task for tasks in train.by_objectives.values() for task in tasks],
             heldout.by_objectives[data.objectives],
             {**train.retrievers, **heldout.retrievers},
         )
@@ -78,7 +79,7 @@ def load_task_sets(config: Config) -> TaskSets:
     else:
         rows, retriever = _file_rows(config)
         sets = TaskSets(
-            compose_rows(rows.train, data, data.objectives, rows.told),
+            _training_tasks(rows.train, data, rows.told),
             compose_rows(rows.heldout, data, data.objectives, rows.told),
             {data.format: retriever},
             rows.skipped,
@@ -171,16 +172,24 @@ def load_evidence(config: Config) -> tuple[Loaded, Retriever]:
     )
 
 
-_SPLITS: Final[tuple[Literal["train", "heldout"], ...]] = ("train", "heldout")
+def _training_tasks(rows: Sequence[Task], data: DataConfig, told: Told) -> list[Task]:
+    """Of each number of questions as many as the rows make; a row is in one of each number."""
+    setting = "data.objectives" if data.train_objectives is None else "data.train_objectives"
+    return [
+        task
+        for count, own in _told_once(data.train_counts, told)
+        for task in compose_rows(rows, data, count, own, setting)
+    ]
 
 
 def _world_tasks(
     config: Config, split: Literal["train", "heldout"], counts: Sequence[int]
 ) -> HeldOutTasks:
-    """One world's tasks of each number of objectives."""
+    """One world's tasks of each number of objectives; those of training are ``train_tasks`` in
+    all."""
     world = config.data.world
     generated, retriever = _searched_world(config, split)
-    size = world.train_tasks if split == "train" else world.heldout_tasks
+    size = world.heldout_tasks if split == "heldout" else -(-world.train_tasks // len(counts))
     return HeldOutTasks(
         {
             count: generated.tasks(size, count, world.min_hops, world.max_hops, config.data.seed)

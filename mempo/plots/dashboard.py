@@ -93,6 +93,7 @@ LAYOUT: Final = (
                 ),
             ),
             Panel("Rounds", ("rollout/rounds_mean",)),
+            Panel("Questions", ("rollout/questions_mean",)),
             Panel("Tools", ("tools/calls", "tools/failures", "tools/errors")),
         ),
     ),

@@ -128,6 +128,7 @@ def _add_trajectory(
 ) -> None:
     sums.add_total("rollout/trajectories", 1)
     sums.add_mean("rollout/rounds_mean", len(trajectory.rounds))
+    sums.add_mean("rollout/questions_mean", len(trajectory.task.objectives))
     sums.add_mean("reward/mean", reward)
     sums.add_reward((trajectory.epoch, trajectory.task.id), reward, reward)
     for name, value in trajectory.metrics.items():

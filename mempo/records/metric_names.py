@@ -31,6 +31,7 @@ ALWAYS: Final = (
     "ending/no_action",
     "rollout/trajectories",
     "rollout/rounds_mean",
+    "rollout/questions_mean",
     "tokens/total_mean",
     "tokens/peak_mean",
     "tokens/policy_mean",

@@ -35,6 +35,7 @@ from mempo.runtime.phases import Phases
 from mempo.runtime.progress import progress_bar
 from mempo.runtime.seeds import derive_seed
 from mempo.training.collect_ahead import BackgroundWork
+from mempo.training.curriculum import Curriculum, outcome, rewards_by_task
 from mempo.training.epoch_dataset import EpochDataset
 from mempo.training.interface import RolloutSource, sampled_policy
 from mempo.training.updates import split_into_updates
@@ -75,6 +76,11 @@ class RolloutDataModule(L.LightningDataModule, RolloutSource):
         self.when_finished: list[Callable[[], None]] = []
         self._ahead: BackgroundWork[list[Trajectory]] | None = None
         self._updates = _NO_UPDATES
+        curriculum = config.rollout.curriculum
+        self._curriculum = (
+            Curriculum(tasks.train, curriculum, config.seed) if curriculum.enabled else None
+        )
+        self._drawn: dict[int, list[Task]] = {}
 
     # Lightning's hooks
 
@@ -117,10 +123,15 @@ class RolloutDataModule(L.LightningDataModule, RolloutSource):
     def state_dict(self) -> dict[str, Any]:
         """Checkpoints are written at epoch ends: the next epoch is the one after the collected."""
         collected = -1 if self._collected_epoch is None else self._collected_epoch
-        return {"next_epoch": max(self._next_epoch, collected + 1)}
+        state: dict[str, Any] = {"next_epoch": max(self._next_epoch, collected + 1)}
+        if self._curriculum is not None:
+            state["curriculum"] = self._curriculum.state_dict()
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._next_epoch = int(state_dict["next_epoch"])
+        if self._curriculum is not None:
+            self._curriculum.load_state_dict(state_dict["curriculum"])
 
     def teardown(self, stage: str) -> None:
         self.close()
@@ -155,8 +166,14 @@ class RolloutDataModule(L.LightningDataModule, RolloutSource):
             self._engine.sync(sampled_policy(self._trainer).weights())
 
     def epoch_tasks(self, epoch: int) -> list[Task]:
-        """The tasks of an epoch over all ranks, no task twice (``mempo.data.epoch_order``)."""
+        """The tasks of an epoch over all ranks, no task twice (``mempo.data.epoch_order``, or with
+        ``rollout.curriculum`` drawn once the epoch before is collected)."""
         count, seed = self.config.rollout.tasks_per_epoch, self.config.seed
+        if self._curriculum is not None:
+            if epoch not in self._drawn:
+                self._drawn[epoch] = self._curriculum.draw(epoch, count)
+                self._drawn = dict(sorted(self._drawn.items())[-2:])
+            return self._drawn[epoch]
         return epoch_tasks(self.tasks.train, self.tasks.shares, count, epoch, seed)
 
     def close(self) -> None:
@@ -187,6 +204,11 @@ class RolloutDataModule(L.LightningDataModule, RolloutSource):
             with self.phases.measured("rollout"):
                 self.trajectories = self._roll_out(epoch, self.config.callbacks.progress_bars)
         self._updates = self._plan_updates(epoch)
+        if self._curriculum is not None:
+            rewards = [(one.task.id, outcome(one)) for one in self.trajectories]
+            gathered = (pair for part in gather_objects(rewards) for pair in part)
+            self._curriculum.note(rewards_by_task(gathered))
+            self.epoch_tasks(epoch + 1)  # here, not in the thread that collects ahead
         if overlap and epoch + 1 != self._trainer.max_epochs:
             device = self._trainer.strategy.root_device
             self._ahead = BackgroundWork(
