@@ -74,7 +74,7 @@ EXPECTED = {
     "reward/format_valid": 0.25,
     "rollout/trajectories": 4.0,
     "rollout/rounds_mean": 2.0,
-    "rollout/questions_mean": 1.0,
+    "rollout/questions_mean": 2.0,
     "ending/answered": 0.5,
     "ending/max_rounds": 0.25,
     "ending/no_action": 0.25,
