@@ -20,6 +20,11 @@ START: Final = Variant("start", "supervised start, no RL")
 """What every variant begins with; it has no seed of its own."""
 
 FULL: Final = "rollout.context=full"
+ONE_TO_FOUR: Final = (
+    "data.train_objectives=[1,4]",
+    "rollout.max_rounds=12",  # four questions of two facts each, and some to spare
+    "rollout.max_response_tokens=2048",
+)
 
 VARIANTS: Final = (
     START,
@@ -37,6 +42,12 @@ VARIANTS: Final = (
     Variant("previous", "against the memory before", (FULL, "scoring.baseline=previous")),
     Variant("grpo_memory", "no memory advantage, memory context", ("algorithm=grpo",)),
     Variant("mempo_memory", "memory advantage, memory context"),
+    Variant("one_to_four", "as mempo_memory, trained on 1 to 4 questions", ONE_TO_FOUR),
+    Variant(
+        "curriculum",
+        "as one_to_four, fewest questions first",
+        (*ONE_TO_FOUR, "rollout.curriculum.enabled=true"),
+    ),
 )
 """All begin with ``BASE``, which trains in the memory context. ``mempo_reference`` is not among
 them: it scores answers in a form of its own, which this start has not learnt."""
@@ -46,6 +57,29 @@ SEEDS: Final = (0, 1, 2)
 OBJECTIVES: Final = (1, 2, 4, 8)
 CONTEXTS: Final = ("memory", "full")
 TASKS: Final = 128
+
+
+@dataclass(frozen=True)
+class Further:
+    """What some cells are asked besides: other numbers of questions, or another world."""
+
+    name: str
+    title: str
+    objectives: tuple[int, ...]
+    settings: tuple[str, ...] = ()
+
+
+FURTHER: Final = (
+    Further("more_questions", "more questions", (6, 10)),
+    Further("large_world", "a world ten times larger", (2, 4), ("data.world.passages=2000",)),
+    Further(
+        "long_chains",
+        "chains of three and four facts",
+        (1, 2),
+        ("data.world.min_hops=3", "data.world.max_hops=4"),
+    ),
+)
+FURTHER_VARIANTS: Final = ("start", "grpo", "mempo", "mempo_memory")
 
 QUICK_VARIANTS: Final = ("start", "grpo", "mempo_memory")
 QUICK_EPOCHS: Final = 10

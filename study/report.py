@@ -16,8 +16,9 @@ TITLES: Final = {"memory": "memory alone", "full": "full history"}
 Record = Mapping[str, Any]
 
 
-def report(records: Sequence[Record]) -> str:
-    """``records`` (files of ``results/``) as Markdown: a table for each context, then commands."""
+def report(records: Sequence[Record], further: Sequence[Record] = ()) -> str:
+    """``records`` (files of ``results/``) as Markdown: a table for each context, what some were
+    asked besides, then commands."""
     by_variant = group(records)
     parts = []
     for context in CONTEXTS:
@@ -29,6 +30,8 @@ def report(records: Sequence[Record]) -> str:
             *_table(by_variant, context, counts),
             "",
         ]
+    if further:
+        parts += ["## Asked besides", "", *_further_table(further), ""]
     parts += ["## Commands", "", "```", *_commands(by_variant), "```", ""]
     return "\n".join(parts)
 
@@ -103,6 +106,25 @@ def _table(
         cells.append(" / ".join(f"{fmean(one):.0f}" if one else "–" for one in tokens))
         title = own[0]["title"]
         lines.append(f"| `{name}`: {title} | {len(own)} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _further_table(further: Sequence[Record]) -> list[str]:
+    lines = [
+        "| asked | variant | questions | memory alone | tokens a task | full history "
+        "| tokens a task |",
+        "|---" * 7 + "|",
+    ]
+    order = [variant.name for variant in VARIANTS]
+    for record in sorted(further, key=lambda one: (one["further"], order.index(one["variant"]))):
+        for count in objectives([record], CONTEXTS[0]):
+            figures = [
+                f"{fmean(record['tasks'][context][count][figure]):.{digits}f}"
+                for context in CONTEXTS
+                for figure, digits in (("exact_match", 1), ("total_tokens", 0))
+            ]
+            cells = [record["further"], f"`{record['variant']}`", count, *figures]
+            lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 

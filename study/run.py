@@ -15,7 +15,7 @@ from typing import Any, Final
 from mempo.demonstrations.shipped import SHIPPED
 from mempo.runtime.run_files import write_json
 from mempo.runtime.run_folder import EVALUATION_TASKS_FILE, MODEL_FOLDER
-from study.cells import BASE, CONTEXTS, START, Cell, Plan
+from study.cells import BASE, CONTEXTS, START, Cell, Further, Plan
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 _OF_START: Final = ("model=tiny", "evaluation.max_round_tokens=160")
@@ -50,6 +50,29 @@ def run_cell(cell: Cell, plan: Plan, runs: Path, results: Path) -> None:
     write_json(result_path(results, cell), record)
 
 
+def run_further(cell: Cell, further: Further, plan: Plan, runs: Path, results: Path) -> None:
+    """Asks a cell that is done something else, and writes it to ``further_path``. Raises
+    ``RuntimeError`` with the command that failed."""
+    command = evaluate_command(cell, plan, runs / cell.name, further)
+    _run(command)
+    record = {
+        "variant": cell.variant.name,
+        "title": cell.variant.title,
+        "seed": cell.seed,
+        "further": further.title,
+        "commands": [_readable(command)],
+        "tasks": read_tasks(runs / cell.name / further.name / EVALUATION_TASKS_FILE),
+    }
+    path = further_path(results, cell, further)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, record)
+
+
+def further_path(results: Path, cell: Cell, further: Further) -> Path:
+    """Where the figures of what a cell was asked besides are kept."""
+    return results / "further" / f"{further.name}-{cell.name}.json"
+
+
 def train_command(cell: Cell, plan: Plan, folder: Path) -> list[str] | None:
     """Of the start ``None``: it is there."""
     if cell.variant == START:
@@ -59,20 +82,24 @@ def train_command(cell: Cell, plan: Plan, folder: Path) -> list[str] | None:
     return ["train.py", *settings, *quiet, f"run_dir={folder}", "resume=auto"]
 
 
-def evaluate_command(cell: Cell, plan: Plan, folder: Path) -> list[str]:
+def evaluate_command(
+    cell: Cell, plan: Plan, folder: Path, further: Further | None = None
+) -> list[str]:
     """Greedy, on tasks that no training saw, the same for all cells."""
     start = cell.variant == START
+    objectives = plan.objectives if further is None else further.objectives
     return [
         "evaluate.py",
         *((*_OF_START, f"evaluation.model_path={SHIPPED}") if start else ()),
         *(() if start else (f"evaluation.model_path={folder}",)),
-        f"evaluation.objectives=[{','.join(map(str, plan.objectives))}]",
+        f"evaluation.objectives=[{','.join(map(str, objectives))}]",
         f"evaluation.contexts=[{','.join(CONTEXTS)}]",
         f"evaluation.tasks={plan.tasks}",
         f"data.world.heldout_tasks={plan.tasks}",
+        *(() if further is None else further.settings),
         "evaluation.bootstrap_samples=0",
         "callbacks.progress_bars=false",
-        f"run_dir={folder / 'evaluation'}",
+        f"run_dir={folder / ('evaluation' if further is None else further.name)}",
     ]
 
 

@@ -11,7 +11,17 @@ import pytest
 from mempo.command.cli import compose
 from mempo.demonstrations.shipped import shipped_start
 from study import __main__ as program
-from study.cells import START, VARIANTS, Cell, Plan, cells, quick
+from study.cells import (
+    FURTHER,
+    FURTHER_VARIANTS,
+    START,
+    VARIANTS,
+    Cell,
+    Further,
+    Plan,
+    cells,
+    quick,
+)
 from study.report import difference, report, seed_means
 from study.run import evaluate_command, read_tasks, train_command
 
@@ -51,6 +61,35 @@ def test_every_command_composes(variant: Any, tmp_path: Path) -> None:
     assert config.evaluation.tasks == config.data.world.heldout_tasks == 128
 
 
+@pytest.mark.parametrize("further", FURTHER, ids=[one.name for one in FURTHER])
+@pytest.mark.parametrize("name", FURTHER_VARIANTS)
+def test_what_is_asked_besides_composes(further: Further, name: str, tmp_path: Path) -> None:
+    cell = Cell(next(one for one in VARIANTS if one.name == name), 0)
+    command = evaluate_command(cell, Plan(tasks=16), tmp_path, further)
+    config = compose("evaluate", [s for s in command[1:] if not s.startswith("run_dir=")])
+    assert config.evaluation.objectives == further.objectives
+    assert command[-1] == f"run_dir={tmp_path / further.name}"
+    world = config.data.world
+    hops = (3, 4) if further.name == "long_chains" else (1, 2)
+    assert (world.min_hops, world.max_hops) == hops
+    assert world.passages == (2000 if further.name == "large_world" else 200)
+
+
+def test_further_figures_have_a_table() -> None:
+    asked = {"exact_match": [50.0, 100.0], "total_tokens": [100.0, 110.0]}
+    tasks = {"memory": {"6": asked}, "full": {"6": {**asked, "exact_match": [0.0, 25.0]}}}
+    further = [
+        {"variant": name, "further": "more", "seed": 0, "tasks": tasks, "commands": []}
+        for name in ("mempo", "start")
+    ]
+    lines = report([record("mempo", 0, [50.0, 100.0])], further).splitlines()
+    at = lines.index("## Asked besides")
+    assert lines[at + 4 : at + 6] == [
+        "| more | `start` | 6 | 75.0 | 105 | 12.5 | 105 |",
+        "| more | `mempo` | 6 | 75.0 | 105 | 12.5 | 105 |",
+    ]
+
+
 def test_seeds_come_one_after_the_other() -> None:
     names = [cell.name for cell in cells(Plan(seeds=(3, 5)))]
     assert names[0] == "start"
@@ -58,7 +97,7 @@ def test_seeds_come_one_after_the_other() -> None:
     assert names[len(VARIANTS) :] == [f"{name}-5" for name in NAMES[1:]]
     only = [cell.name for cell in cells(Plan(seeds=(3, 5)), ["mempo", "grpo-5"])]
     assert only == ["mempo-3", "grpo-5", "mempo-5"]
-    with pytest.raises(ValueError, match="--only mempoo: choose of filter, filter-0"):
+    with pytest.raises(ValueError, match="--only mempoo: choose of curriculum, curriculum-0"):
         cells(Plan(), ["mempoo"])
 
 
