@@ -25,6 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from mempo.config import Config, load_config
+from mempo.config.lightning_switches import INSTEAD
 from mempo.config.paths import at_home, path_settings
 from mempo.runtime.disk import disk_fault
 from mempo.runtime.errors import ConfigError
@@ -212,6 +213,9 @@ def explain_composition(error: HydraException, config_name: str, program: str | 
     if match is None:
         return text
     name = match[1]
+    instead = INSTEAD.get(name.removeprefix("trainer.lightning."))
+    if name.startswith("trainer.lightning.") and instead is not None:
+        return f"{name}: {instead}"
     group, _, _ = name.partition("@")
     known = [*_settings(compose_tree(config_name)), *_groups()]
     close = difflib.get_close_matches(group, known, n=1, cutoff=0.6)

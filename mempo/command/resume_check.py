@@ -36,6 +36,7 @@ MAY_CHANGE: Final = (
     "trainer.max_epochs",
     "trainer.checkpoint_every",
     "trainer.keep_last",
+    "trainer.lightning",
     "engine.cpu_kv_cache_gib",
     "engine.gpu_memory_utilization",
     "engine.max_num_seqs",

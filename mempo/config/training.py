@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
+from mempo.config.lightning_switches import LightningConfig, other_strategy
 from mempo.config.paths import SettingPath
 from mempo.config.strict import STRICT
 
@@ -121,7 +123,7 @@ class TrainerConfig:
     """Lightning's trainer. ``strategy`` is ``auto``, ``ddp`` or ``fsdp2``; ``card_gib`` is the
     memory that a plan is held against."""
 
-    strategy: Literal["auto", "ddp", "fsdp2"] = "auto"
+    strategy: str = "auto"
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"
     devices: int | Literal["auto"] = "auto"
     num_nodes: int = Field(default=1, ge=1)
@@ -129,9 +131,12 @@ class TrainerConfig:
     max_epochs: int = Field(default=100, ge=1)
     checkpoint_every: int = Field(default=10, ge=1)
     keep_last: int = Field(default=2, ge=1)
+    lightning: LightningConfig = field(default_factory=LightningConfig)
 
     @model_validator(mode="after")
     def _check(self) -> TrainerConfig:
+        if self.strategy not in ("auto", "ddp", "fsdp2"):
+            raise ValueError(other_strategy(self.strategy))
         if self.devices == "auto" or self.devices >= 1:
             return self
         if self.devices == -1 and self.accelerator != "cpu":

@@ -220,8 +220,8 @@ def trainer_arguments(config: Config) -> dict[str, Any]:
         "plugins": [] if sharded else [AtomicCheckpointIO()],
         "use_distributed_sampler": False,
         "enable_progress_bar": False,
-        "enable_model_summary": False,
         "log_every_n_steps": 1,
+        **dataclasses.asdict(settings.lightning),
     }
 
 
