@@ -51,8 +51,7 @@ INSTEAD: Final = {
     "limit_val_batches": "held-out tasks are answered by the engine: set evaluation.tasks",
     "limit_test_batches": "held-out tasks are answered by the engine: set evaluation.tasks",
     "limit_predict_batches": "held-out tasks are answered by the engine: set evaluation.tasks",
-    "val_check_interval": "held-out tasks are answered before and after training: see "
-    "evaluation",
+    "val_check_interval": "held-out tasks are answered before and after training: see evaluation",
     "check_val_every_n_epoch": "held-out tasks are answered before and after training: see "
     "evaluation",
     "num_sanity_val_steps": "held-out tasks are answered before and after training: see evaluation",

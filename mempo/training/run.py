@@ -12,6 +12,12 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.profilers import (
+    AdvancedProfiler,
+    Profiler,
+    PyTorchProfiler,
+    SimpleProfiler,
+)
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 
 from mempo.config import Config, TrainerConfig
@@ -187,7 +193,7 @@ def _fine_tune(
         policy = add_adapters(policy, lora)
     module = SftModule(policy, config.sft, config.model.dtype, base, texts.heldout)
     trainer = L.Trainer(
-        **trainer_arguments(config),
+        **trainer_arguments(config, "sft"),
         max_epochs=1,
         callbacks=list(callbacks),
         logger=False,
@@ -205,7 +211,7 @@ def _fine_tune(
     trainer.strategy.barrier()
 
 
-def trainer_arguments(config: Config) -> dict[str, Any]:
+def trainer_arguments(config: Config, stage: str = "rl") -> dict[str, Any]:
     settings = config.trainer
     # Weights stay in float32 and bfloat16 is the precision of forward and backward passes, so that
     # small updates are not lost; fsdp2 casts its gathered shards itself (``configure_model``).
@@ -222,7 +228,20 @@ def trainer_arguments(config: Config) -> dict[str, Any]:
         "enable_progress_bar": False,
         "log_every_n_steps": 1,
         **dataclasses.asdict(settings.lightning),
+        "profiler": _profiler(settings.lightning.profiler, config.run_dir, stage),
     }
+
+
+def _profiler(name: str | None, folder: str, stage: str) -> Profiler | None:
+    """Writes ``fit-profile-<stage>.txt`` into the run's folder: a run's output shows no tables."""
+    if name is None:
+        return None
+    kinds: dict[str, type[Profiler]] = {
+        "simple": SimpleProfiler,
+        "advanced": AdvancedProfiler,
+        "pytorch": PyTorchProfiler,
+    }
+    return kinds[name](dirpath=folder, filename=f"profile-{stage}")
 
 
 def _strategy(config: TrainerConfig) -> Strategy | str:

@@ -8,6 +8,7 @@ from dataclasses import fields
 import lightning as L
 import pytest
 from hydra.errors import HydraException
+from lightning.pytorch.profilers import SimpleProfiler
 
 from mempo.command.cli import compose, explain_composition
 from mempo.config.lightning_switches import INSTEAD, LightningConfig
@@ -39,9 +40,11 @@ def test_what_is_passed_reaches_the_trainer() -> None:
         ["trainer=cpu", *(f"trainer.lightning.{name}={value}" for name, value in given.items())],
     )
     arguments = trainer_arguments(config)
-    assert {name: arguments[name] for name in given} == given
+    profiler = arguments["profiler"]
+    assert {name: arguments[name] for name in given} == {**given, "profiler": profiler}
+    assert (type(profiler), str(profiler.dirpath)) == (SimpleProfiler, config.run_dir)
     trainer = L.Trainer(**arguments, logger=False, enable_checkpointing=False)
-    assert type(trainer.profiler).__name__ == "SimpleProfiler"
+    assert trainer.profiler is profiler
     assert trainer._detect_anomaly
 
 
