@@ -9,6 +9,7 @@ setup(
         "mempo": ["py.typed"],
         "mempo.agent.prompts": ["*.txt"],
         "mempo.demonstrations": ["shipped/*"],
+        "mempo.ask.served": ["page/*"],
         "mempo.inspect": ["page/*"],
         "mempo.conf": ["**/*.yaml"],
     },

@@ -62,6 +62,9 @@ class RolloutStopped(Exception):
 class Collection:
     """Attempts that share an engine and tools, until all of them have ended.
 
+    ``run`` takes those of the beginning to their ends. Where more come in the meantime, ``add`` and
+    ``give_up`` stand between calls of ``turn``, all from one thread.
+
     Args:
         engine: generates token ids.
         executor: runs tools.
@@ -80,7 +83,7 @@ class Collection:
     ) -> None:
         self._engine = engine
         self._executor = executor
-        self._attempts = attempts
+        self._attempts = dict(attempts)
         self._sampling = sampling
         self._greedy = sampling.temperature == 0.0
         self._start = start
@@ -98,14 +101,39 @@ class Collection:
         raise.
         """
         yield from self._begin(at_once)
-        while self._tool_calls or self._engine.has_unfinished():
+        while self.busy:
             if stopped():
                 raise RolloutStopped
-            yield from self._step_engine()
-            yield from self._begin(at_once)
-            yield from self._take_tool_results(errors)
-            yield from self._begin(at_once)
+            yield from self.turn(at_once, errors)
         errors.check()
+
+    @property
+    def busy(self) -> bool:
+        """Whether the engine or a tool is at work, or an attempt waits for its beginning."""
+        return bool(self._waiting or self._tool_calls or self._engine.has_unfinished())
+
+    def add(self, key: str, attempt: Attempt) -> None:
+        """One more attempt, behind those that wait. ``key`` is new."""
+        self._attempts[key] = attempt
+        self._waiting.append(key)
+
+    def give_up(self, key: str) -> None:
+        """Nothing more comes of an attempt, which may have ended; what the engine or a tool is
+        doing for it is done and forgotten."""
+        if key in self._waiting:
+            self._waiting.remove(key)
+        self._agents.pop(key, None)
+        self._attempts.pop(key, None)
+
+    def turn(
+        self, at_once: int, errors: ErrorRate, idle_s: float = _IDLE_WAIT_SECONDS
+    ) -> Iterator[tuple[str, Trajectory]]:
+        """One step of the engine and what follows from it; see ``run``. Where the engine has
+        nothing to do a tool is waited for, at most ``idle_s`` seconds."""
+        yield from self._step_engine()
+        yield from self._begin(at_once)
+        yield from self._take_tool_results(errors, idle_s)
+        yield from self._begin(at_once)
 
     def _begin(self, at_once: int) -> Iterator[tuple[str, Trajectory]]:
         while self._waiting and len(self._agents) < at_once:
@@ -115,25 +143,31 @@ class Collection:
 
     def _step_engine(self) -> Iterator[tuple[str, Trajectory]]:
         for generation in self._engine.step() if self._engine.has_unfinished() else ():
+            if generation.key not in self._agents:
+                continue  # it was given up
             self._agents[generation.key].receive(
                 generation.ids, generation.logprobs, generation.finish_reason
             )
             yield from self._proceed(generation.key)
 
-    def _take_tool_results(self, errors: ErrorRate) -> Iterator[tuple[str, Trajectory]]:
+    def _take_tool_results(
+        self, errors: ErrorRate, idle_s: float
+    ) -> Iterator[tuple[str, Trajectory]]:
         """Of the tool calls that have ended; waits for one where the engine has nothing to do."""
         if not self._tool_calls:
             return
         idle = not self._engine.has_unfinished()
         done, _ = wait(
             self._tool_calls,
-            timeout=_IDLE_WAIT_SECONDS if idle else 0,
+            timeout=idle_s if idle else 0,
             return_when=FIRST_COMPLETED,
         )
         for future in done:
             key = self._tool_calls.pop(future)
             result = future.result()
             errors.record(result)
+            if key not in self._agents:
+                continue
             self._agents[key].observe(result)
             yield from self._proceed(key)
 
@@ -152,7 +186,7 @@ class Collection:
         if (call := agent.pending_call) is not None:
             self._tool_calls[self._executor.submit(agent.session.call, *call)] = key
         else:
-            del self._agents[key]
+            del self._agents[key], self._attempts[key]
 
     def _submit(self, key: str, trajectory: Trajectory, request: GenerationRequest) -> None:
         seed_parts = self._attempts[key].seed_parts

@@ -5,8 +5,9 @@ Rewards are computed as each trajectory finishes. An exception anywhere stops th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Final
 
 import jinja2
@@ -132,24 +133,39 @@ class Rollout:
         ``ending`` is judged. Nothing goes on between two steps of the iterator. Closing it, as an
         exception does, empties the engine.
         """
-        executor = ThreadPoolExecutor(self.tool_workers, thread_name_prefix="tool")
-        collection = Collection(self.engine, executor, attempts, sampling, self._start_agent)
         errors = ErrorRate(self.max_tool_error_rate)
-        try:
+        with self.collection(attempts, sampling) as collection:
             for key, trajectory in collection.run(at_once or len(attempts), stopped, errors):
                 if trajectory.ending is not None:
                     self._finish(trajectory)
                 yield key, trajectory
+
+    @contextmanager
+    def collection(
+        self,
+        attempts: Mapping[str, Attempt],
+        sampling: Sampling,
+        executor: Executor | None = None,
+    ) -> Iterator[Collection]:
+        """A collection whose tools run on ``executor`` (without one: on threads of its own), which
+        ends with the block. An exception within it empties the engine."""
+        executor = executor or ThreadPoolExecutor(self.tool_workers, thread_name_prefix="tool")
+        try:
+            yield Collection(self.engine, executor, attempts, sampling, self._start_agent)
         except BaseException:
             self.engine.abort_all()
             raise
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
 
+    def prompt_ids(self, task: Task) -> list[int]:
+        """What a trajectory of the task begins with."""
+        question = self.conversation.inert(task.question)
+        return self.conversation.prompt_ids(self.template.render(question=question))
+
     def _start_agent(self, attempt: Attempt) -> Agent:
         task = attempt.task
-        question = self.conversation.inert(task.question)
-        prompt = self.conversation.prompt_ids(self.template.render(question=question))
+        prompt = self.prompt_ids(task)
         trajectory = Trajectory(task, attempt.epoch, attempt.sample, prompt_length=len(prompt))
         return Agent(
             trajectory,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 from rich.console import Console
 
 from mempo.ask.loading import load_agent
+from mempo.ask.served.options import Serving, add_serving_options, read_serving
 from mempo.ask.settings import asking_settings, check_question
 from mempo.runtime.errors import MempoError
 from mempo.runtime.friendly_errors import friendly_errors
@@ -40,6 +41,7 @@ class Asked:
     overrides: Sequence[str]
     context: str
     as_json: bool
+    serving: Serving | None = None
 
 
 @friendly_errors()
@@ -48,8 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = _read(arguments)
     if asked.question is not None:
         check_question(asked.question)
-    with told_when_stopped(lambda: "The same command asks again."):
-        if len(asked.models) > 1:
+    again = f"The same command {'serves' if asked.serving else 'asks'} again."
+    with told_when_stopped(lambda: again):
+        if asked.serving is not None:
+            _serve(asked, asked.serving)
+        elif len(asked.models) > 1:
             _compare(asked)
         elif asked.question == "-":
             _answer_lines(asked, sys.stdin)
@@ -68,6 +73,15 @@ def _loaded(model: str, asked: Asked) -> LoadedAgent:
     for line in agent.told:
         print(line, file=sys.stderr, flush=True)
     return agent
+
+
+def _serve(asked: Asked, serving: Serving) -> None:
+    """What is wrong with the settings is told before seconds of imports."""
+    (model,) = asked.models
+    asking_settings(model, asked.context, asked.overrides, None)
+    from mempo.ask.served.serve import serve
+
+    serve(lambda: _loaded(model, asked), serving)
 
 
 def _answer(agent: LoadedAgent, question: str, asked: Asked) -> None:
@@ -188,7 +202,8 @@ def _read(arguments: Sequence[str] | None) -> Asked:
     question = questions[0] if questions else None
     if options.compare and question in (None, "-"):
         parser.error("--compare takes one question")
-    return Asked(models, question, overrides, options.context, options.json)
+    serving = read_serving(options, parser, question)
+    return Asked(models, question, overrides, options.context, options.json, serving)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -219,6 +234,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--compare", nargs=2, metavar=("A", "B"), help="two models side by side on one question"
     )
+    add_serving_options(parser)
     return parser
 
 

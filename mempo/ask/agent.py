@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, closing, contextmanager
 from types import TracebackType
 from typing import Self
 
-from mempo.agent.collection import Attempt
+from mempo.agent.collection import Attempt, Collection
 from mempo.agent.rollout import Rollout
 from mempo.ask.settings import check_context, check_question
 from mempo.config import Config
@@ -61,7 +62,7 @@ class LoadedAgent:
 
         Raises ``MempoError`` for a blank question, and where too many tool calls fail.
         """
-        attempt = self._attempt(question, context)
+        attempt = self.attempt(question, context)
         with closing(self._watch(attempt)) as watched:
             for trajectory, rounds in watched:
                 if on_round is not None:
@@ -73,7 +74,7 @@ class LoadedAgent:
     def rounds(self, question: str, *, context: str | None = None) -> Generator[Round, None, None]:
         """The rounds of one question as they come, each with what its tool returned. Where the
         iterator is closed early the question is given up."""
-        return self._rounds(self._attempt(question, context))
+        return self._rounds(self.attempt(question, context))
 
     def _rounds(self, attempt: Attempt) -> Generator[Round, None, None]:
         with closing(self._watch(attempt)) as watched:
@@ -91,7 +92,7 @@ class LoadedAgent:
         a time, and none waits for another's round. ``finished`` is called with a question's place
         in ``questions`` as it ends."""
         attempts = {
-            str(place): self._attempt(question, context) for place, question in enumerate(questions)
+            str(place): self.attempt(question, context) for place, question in enumerate(questions)
         }
         done: dict[str, Trajectory] = {}
         for key, trajectory in self._stream(attempts) if attempts else ():
@@ -122,12 +123,7 @@ class LoadedAgent:
         """The trajectory each time that it has gone on, with the rounds that are new and whole."""
         told = 0
         for _, trajectory in self._stream({"0": attempt}):
-            # A round whose tool is still at work has no observation yet.
-            whole = [
-                one
-                for one in trajectory.rounds[told:]
-                if one.observation is not None or trajectory.ending is not None
-            ]
+            whole = whole_rounds(trajectory, told)
             told += len(whole)
             yield trajectory, whole
 
@@ -138,7 +134,7 @@ class LoadedAgent:
         sampling = evaluation_sampling(config.evaluation)
         at_once = config.engine.max_num_seqs
         with (
-            self._alone(),
+            self.alone(),
             closing(self._rollout.stream(attempts, sampling, at_once=at_once)) as stream,
         ):
             for key, trajectory in stream:
@@ -148,7 +144,8 @@ class LoadedAgent:
                 yield key, trajectory
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def alone(self) -> Iterator[None]:
+        """One call at a time: raises ``MempoError`` within another's block, and once closed."""
         if self._engine is None:
             raise MempoError("the agent was closed, and its engine with it: load it again")
         if not self._answering.acquire(blocking=False):
@@ -161,11 +158,28 @@ class LoadedAgent:
         finally:
             self._answering.release()
 
-    def _attempt(self, question: str, context: str | None) -> Attempt:
+    # What a server needs (``mempo.ask.served``)
+
+    def attempt(self, question: str, context: str | None) -> Attempt:
+        """What the rollout makes of a question. Raises ``MempoError`` for one that is none, and
+        ``ConfigError`` for a context that there is not."""
         context = context or self.context
         check_context(self.config, context)
         evaluation = self.config.evaluation
         return evaluation_attempt(self._task(question), evaluation, context, self.config.seed)
+
+    def collection(self, executor: Executor) -> AbstractContextManager[Collection]:
+        """An empty collection, to be used within ``alone`` (``Rollout.collection``)."""
+        return self._rollout.collection({}, evaluation_sampling(self.config.evaluation), executor)
+
+    @property
+    def max_model_len(self) -> int:
+        """The tokens that the engine can hold of one question."""
+        return self._rollout.engine.max_model_len
+
+    def prompt_tokens(self, attempt: Attempt) -> int:
+        """The tokens that an attempt begins with."""
+        return len(self._rollout.prompt_ids(attempt.task))
 
     def _task(self, question: str) -> Task:
         """A task named by its question, so that its seeds come from the question."""
@@ -173,3 +187,13 @@ class LoadedAgent:
         digest = hashlib.sha256(question.encode()).hexdigest()
         objective = Objective(question, ())
         return Task(f"ask-{digest[:12]}", (objective,), source="ask", corpus=self._corpus)
+
+
+def whole_rounds(trajectory: Trajectory, told: int) -> list[Round]:
+    """The rounds after the first ``told`` that nothing more is added to. One whose tool is still at
+    work has no observation yet."""
+    return [
+        one
+        for one in trajectory.rounds[told:]
+        if one.observation is not None or trajectory.ending is not None
+    ]

@@ -23,7 +23,7 @@ _mempo() {{
                     "${{COMP_WORDS[0]}}" "${{COMP_WORDS[1]}}" -sc query=bash 2> /dev/null) ;;
             ask)
                 if [[ $word == -* ]]; then
-                    choices="--compare --context --help --json"
+                    choices="--compare --context --help --json {serving}"
                 elif (( COMP_CWORD > 2 )) && [[ $word == *=* || $word != */* ]]; then
                     choices=$(COMP_LINE="mempo $word" COMP_POINT=$((6 + ${{#word}})) \\
                         "${{COMP_WORDS[0]}}" evaluate -sc query=bash 2> /dev/null)
@@ -39,13 +39,15 @@ COMP_WORDBREAKS=${{COMP_WORDBREAKS//=}}
 complete -o nospace -o default -F _mempo mempo
 """
 
+_SERVING: Final = "--host --port --rounds --serve --token-variable"
+
 _ZSH: Final = "autoload -Uz compinit bashcompinit\ncompinit\nbashcompinit\n"
 """Zsh runs the completion of bash."""
 
 
 def completion_script(shell: Sequence[str], names: Iterable[str]) -> str:
     """The script for ``["bash"]`` or ``["zsh"]``; ends the program for another shell."""
-    script = _BASH.format(names=" ".join(names))
+    script = _BASH.format(names=" ".join(names), serving=_SERVING)
     before = {"bash": "", "zsh": _ZSH}
     if len(shell) != 1 or shell[0] not in before:
         end_with("--completion is followed by bash or zsh")

@@ -73,7 +73,7 @@ def render_page(run: Run, limits: Limits, version: str | None = None) -> str:
     return environment.get_template("page.html").render(
         name=run.name,
         policy=policy,
-        style=Markup((_FOLDER / "page.css").read_text(encoding="utf-8")),
+        style=Markup(page_part("page.css")),
         script=Markup(script),
         data=htmlsafe_json_dumps(data, dumps=_compact),
         charts=[(chart, Markup(chart.svg)) for chart in charts],
@@ -89,9 +89,14 @@ def render_page(run: Run, limits: Limits, version: str | None = None) -> str:
     )
 
 
+def page_part(name: str) -> str:
+    """A file of the page, of which other pages of the project take text.js and page.css."""
+    return (_FOLDER / name).read_text(encoding="utf-8")
+
+
 def page_script() -> str:
     """The page's script: its parts in one scope."""
-    parts = [(_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS]
+    parts = [page_part(name) for name in _SCRIPTS]
     return "(() => {\n'use strict';\n" + "\n".join(parts) + "})();\n"
 
 

@@ -11,10 +11,8 @@ that the server fails at 500, and its log holds the traceback.
 from __future__ import annotations
 
 import argparse
-import errno
 import json
 import logging
-import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -32,8 +30,8 @@ from mempo.config import RetrieverConfig, require_path
 from mempo.retrieval import protocols
 from mempo.retrieval.base import Retriever
 from mempo.retrieval.index_files import MOST_TITLE_WEIGHT
+from mempo.retrieval.listening import listen
 from mempo.retrieval.registry import build_retriever
-from mempo.runtime.errors import MempoError
 from mempo.runtime.friendly_errors import friendly_errors
 from mempo.runtime.program import command
 
@@ -172,19 +170,7 @@ def serve(corpus: str, index: str | None, host: str, port: int, title_weight: in
     config = RetrieverConfig(
         kind="rank_bm25" if index is None else "bm25s", index=index, title_weight=title_weight
     )
-    named = f"[{host}]" if ":" in host else host
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.create_server((host, port), family=family, backlog=1024)
-    except (OSError, TypeError) as error:  # the latter for a name that cannot be written
-        cause = getattr(error, "strerror", None) or error
-        remedy = (
-            "choose another --port"
-            if isinstance(error, OSError) and error.errno in (errno.EADDRINUSE, errno.EACCES)
-            else "give --host an address of this machine, 127.0.0.1 or 0.0.0.0"
-        )
-        raise MempoError(f"cannot listen on {named}:{port} ({cause}): {remedy}") from None
-    address = f"http://{named}:{listening.getsockname()[1]}"
+    listening, address = listen(host, port)
     server = RetrievalServer(lambda: build_retriever(config, path))
     web = uvicorn.Server(uvicorn.Config(server.app, log_level="warning"))
 

@@ -1,0 +1,61 @@
+"""Page and endpoint under one address."""
+
+from __future__ import annotations
+
+import logging
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mempo.ask.agent import LoadedAgent
+from mempo.ask.served.access import Access
+from mempo.ask.served.answering import Answering
+from mempo.ask.served.ask_page import AskPage
+from mempo.ask.served.chat import ChatEndpoint
+from mempo.ask.served.chat_reply import Rounds
+from mempo.ask.served.faults import RequestError
+
+_LOG = logging.getLogger(__name__)
+
+
+def make_application(
+    agent: LoadedAgent,
+    answering: Answering,
+    *,
+    rounds: Rounds = "hidden",
+    token: str | None = None,
+    own_names: bool = True,
+    example: str | None = None,
+) -> Starlette:
+    """The ASGI application. ``token`` and ``own_names`` as in ``Access``."""
+    page = AskPage(agent, answering, example)
+    chat = ChatEndpoint(answering, agent.label, rounds, agent.max_model_len)
+    return Starlette(
+        routes=[*page.routes, *chat.routes],
+        middleware=[Middleware(Access, token=token, own_names=own_names)],
+        exception_handlers={
+            RequestError: _told,
+            HTTPException: _http,
+            Exception: _unexpected,
+        },
+    )
+
+
+async def _told(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestError)
+    return error.response()
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    """A path or a method that there is not."""
+    assert isinstance(error, HTTPException)
+    message = f"{request.method} {request.url.path}: {error.detail}"
+    return RequestError(message, status=error.status_code).response(error.headers)
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    """uvicorn writes the traceback."""
+    return RequestError("the server failed; its terminal says how", status=500).response()
