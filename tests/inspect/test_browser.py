@@ -4,7 +4,6 @@ the method)."""
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,18 +13,10 @@ import pytest
 from mempo.inspect.document import render_page, write_page
 from mempo.inspect.reading import read_run
 from mempo.inspect.views import Limits
+from tests.support.browser import NEEDS_BROWSER, chromium, errors, wait_for
 from tests.support.inspected_run import HOSTILE, make_run, round_line, trajectory, write_lines
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-DRIVER = shutil.which("chromedriver")
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        CHROMIUM is None or DRIVER is None,
-        reason="no Chromium with its driver: apt-get install chromium chromium-driver",
-    ),
-]
+pytestmark = NEEDS_BROWSER
 
 MANY, ROUNDS = 2000, 8
 OPENS_WITHIN_MS = 3000
@@ -35,25 +26,8 @@ LOADED = "performance.getEntriesByType('navigation')[0].loadEventEnd"
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    for argument in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--window-size=1366,768",
-        f"--user-data-dir={tmp_path_factory.mktemp('profile')}",
-    ):
-        options.add_argument(argument)
-    service = webdriver.ChromeService(executable_path=DRIVER)
-    driver = webdriver.Chrome(options=options, service=service)
-    driver.set_page_load_timeout(60)
-    yield driver
-    driver.quit()
+    with chromium(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
 
 
 @pytest.fixture(scope="module")
@@ -103,20 +77,10 @@ def open_page(browser: Any, path: Path, state: str = "") -> None:
     browser.get(f"{path.as_uri()}{state}")
 
 
-def errors(browser: Any) -> list[str]:
-    return [one["message"] for one in browser.get_log("browser") if one["level"] == "SEVERE"]
-
-
 def rows(browser: Any) -> list[str]:
     """The ids of the rows in the document."""
     script = "return [...document.querySelectorAll('#list tbody [role=row]')].map((row) => row.id)"
     return list(browser.execute_script(script))
-
-
-def wait_for(browser: Any, script: str) -> None:
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    WebDriverWait(browser, 60).until(lambda driver: driver.execute_script(f"return {script}"))
 
 
 def press(browser: Any, keys: str) -> None:

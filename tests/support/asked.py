@@ -67,3 +67,25 @@ class Starts:
         assert all(engine.closed == 1 for engine in self.engines), "one engine after the other"
         self.engines.append(AnsweringEngine(model.conversation, self._answer))
         return self.engines[-1]
+
+
+def by_question(prompt: str) -> str:
+    """Does what the question says: ``break the engine``, ``use the bug`` (a search that raises),
+    ``write <b>markup</b>``, ``say nothing``, some searches, or one."""
+    if "break the engine" in prompt:
+        raise RuntimeError("the engine broke")
+    if "use the bug" in prompt:
+        bug = "<think>a</think><search>bug</search>"
+        return bug if "<information>" not in prompt else f"m</mem>{_answer(1)}"
+    if "write markup" in prompt:
+        return (
+            f"<think>{MARKUP}</think><search>Amber Works</search>"
+            if "<information>" not in prompt
+            else f"{MARKUP}</mem><think>b</think><answer>{MARKUP}</answer>"
+        )
+    if "say nothing" in prompt:
+        return "<think>a</think>"
+    return asked_twice(prompt) if " searches?" in prompt else search_then_answer(prompt)
+
+
+MARKUP = "<b id=mark>bold</b><img src=x onerror=alert(1)>\u202e"

@@ -13,8 +13,10 @@ function memoryView(round) {
     return round.number > 1 ? labelled('memory', node('span', { class: 'soft' }, 'none was written')) : null;
   }
   const tags = { same: 'span', added: 'ins', removed: 'del' };
-  // The first memory is new as a whole: nothing to mark.
-  const pieces = round.difference.map(([change, text]) => said(text, round.first ? 'span' : tags[change]));
+  // The first memory is new as a whole: nothing to mark. The space behind a mark carries none.
+  const pieces = round.difference.map(([change, text]) => [
+    said(text.trimEnd(), round.first ? 'span' : tags[change]), text.slice(text.trimEnd().length) || ' ',
+  ]);
   return labelled('memory', node('div', { class: 'memory' }, pieces));
 }
 
@@ -25,14 +27,13 @@ function words(round, change) {
 
 function roundSide(round) {
   if (round.difference === null) return null;
-  const added = words(round, 'added');
-  const removed = words(round, 'removed');
-  return node('dl', null,
-    node('dt', null, 'memory'), node('dd', null, `${round.memory_tokens} tokens`),
-    round.first ? null : [
-      node('dt', null, 'new'), node('dd', { class: added ? 'plus' : '' }, `${added} words`),
-      node('dt', null, 'gone'), node('dd', { class: removed ? 'minus' : '' }, `${removed} words`),
-    ]);
+  const rows = [['tokens', round.memory_tokens, '']];
+  if (!round.first) {
+    rows.push(['words added', words(round, 'added'), 'plus'], ['removed', words(round, 'removed'), 'minus']);
+  }
+  return node('dl', null, rows.map(([label, value, kind]) => [
+    node('dt', null, label), node('dd', { class: value ? kind : '' }, String(value)),
+  ]));
 }
 
 function roundView(round) {
@@ -53,12 +54,13 @@ class Card {
   constructor(question, context, onStop) {
     this.started = performance.now();
     this.rounds = 0;
-    this.chips = node('span', { class: 'chips-line' });
+    this.chips = node('span', { class: 'chips-line' }, chip(`sees ${context}`), ' ');
+    this.answer = said('', 'span', { class: 'short' });
     this.stop = node('button', { type: 'button', class: 'stop', onclick: (event) => { event.preventDefault(); onStop(); } }, 'Stop');
     this.list = node('div', { class: 'rounds' });
     this.waiting = node('p', { class: 'waiting', role: 'status' }, 'waiting for its turn');
     this.element = node('details', { class: 'card', open: true },
-      node('summary', null, said(question, 'span', { class: 'asked' }), chip(context), this.chips, this.stop),
+      node('summary', null, said(question, 'span', { class: 'asked' }), this.chips, this.stop, this.answer),
       this.list, this.waiting);
   }
 
@@ -73,6 +75,7 @@ class Card {
         node('span', { class: 'label' }, event.answered ? 'answer' : 'no answer'),
         said(event.text || '', 'div', { class: event.answered ? 'answer' : 'reason' }),
         node('p', { class: 'soft used' }, event.used));
+      if (event.answered) this.answer.append(said(event.text || ''));
       this.chips.append(chip(`${event.tokens.toLocaleString('en')} tokens`));
     } else if (event.event === 'failed') this.fail(event.message);
   }

@@ -1,0 +1,313 @@
+"""The agent as a chat-completions endpoint, asked by the ``openai`` package (around the method)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from mempo.ask.loading import load_agent
+from mempo.ask.served import answering, bodies
+from mempo.retrieval import RankBm25Retriever
+from mempo.retrieval.base import Passage
+from tests.support.asked import ASKED, QUESTION, Starts, by_question, make_run
+from tests.support.served import post, served
+
+FOUND = "<information>1. Amber Works: founder Anna Bel.</information>"
+LAST = "<mem>Amber Works founder Anna Bel.</mem><think>Done.</think>"
+TRANSCRIPT = f"{ASKED}\n{FOUND}\n{LAST}"
+
+
+class Served:
+    """One agent and its stand-in engine, under an address for each way with the rounds."""
+
+    def __init__(self, run: Path) -> None:
+        self.starts = Starts(by_question)
+        passages = f"data.corpus={run}/passages.jsonl"
+        self.agent = load_agent(run, overrides=[passages], start=self.starts)
+
+    @property
+    def engine(self) -> Any:
+        return self.starts.engines[0]
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    one = Served(make_run(tmp_path_factory.mktemp("asked") / "run"))
+    with one.agent:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def hidden(asked: Served) -> Iterator[str]:
+    with served(asked.agent) as address:
+        yield address
+
+
+def client_of(address: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=60)
+
+
+def ask(client: openai.OpenAI, question: str = QUESTION, **named: Any) -> Any:
+    messages: Any = [{"role": "user", "content": question}]
+    return client.chat.completions.create(model="run", messages=messages, **named)
+
+
+def sizes(requests: Any) -> tuple[int, int]:
+    return sum(len(one.prompt_ids) for one in requests), sum(
+        len(one.generation.ids) for one in requests
+    )
+
+
+def test_an_answer_with_its_tokens(asked: Served, hidden: str) -> None:
+    before = len(asked.engine.requests)
+    reply = ask(client_of(hidden))
+    (choice,) = reply.choices
+    assert (choice.message.content, choice.finish_reason) == ("Anna Bel", "stop")
+    assert "reasoning_content" not in (choice.message.model_extra or {})
+    sent, sampled = sizes(asked.engine.requests[before:])
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (sent, sampled)
+    assert reply.usage.total_tokens == sent + sampled
+    told = reply.model_extra["mempo"]
+    assert (told["ending"], told["rounds"], told["tool_calls"]) == ("answered", 2, 1)
+    assert client_of(hidden).models.list().data[0].id == "run"
+    assert client_of(hidden).models.retrieve("run").id == "run"
+
+
+def test_a_stream(hidden: str) -> None:
+    chunks = list(ask(client_of(hidden), stream=True, stream_options={"include_usage": True}))
+    assert [one.choices[0].delta.content for one in chunks[:-1]] == ["", "Anna Bel", None]
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert chunks[-2].choices[0].finish_reason == "stop"
+    assert (chunks[-1].choices, chunks[-1].usage.total_tokens > 100) == ([], True)
+    assert len({one.id for one in chunks}) == 1
+    assert [one.usage for one in ask(client_of(hidden), stream=True)] == [None] * 3
+    raw = httpx.post(f"{hidden}/v1/chat/completions", json={
+        "model": "run", "stream": True, "messages": [{"role": "user", "content": QUESTION}],
+    })  # fmt: skip
+    assert raw.headers["content-type"].startswith("text/event-stream")
+    assert raw.text.endswith("data: [DONE]\n\n")
+
+
+def test_a_limit_that_is_reached_is_told_as_length(hidden: str) -> None:
+    client = client_of(hidden)
+    reply = ask(client, "After 9 searches?")  # more rounds than the run's six
+    assert (reply.choices[0].message.content, reply.choices[0].finish_reason) == ("", "length")
+    assert reply.model_extra["mempo"]["ending"] == "max_rounds"
+    reply = ask(client, "Will you say nothing?")
+    assert (reply.choices[0].message.content, reply.choices[0].finish_reason) == ("", "stop")
+    assert reply.model_extra["mempo"]["ending"] == "no_action"
+
+
+@pytest.mark.parametrize("rounds", ["reasoning", "whole"])
+def test_rounds_as_reasoning_and_whole(tmp_path: Path, rounds: str) -> None:
+    one = Served(make_run(tmp_path / "run"))
+    with one.agent, served(one.agent, rounds=rounds) as address:
+        whole = ask(client_of(address)).choices[0].message
+        chunks = list(ask(client_of(address), stream=True))
+    deltas = [chunk.choices[0].delta for chunk in chunks]
+    streamed = "".join(one.content or "" for one in deltas)
+    thoughts = [(one.model_extra or {}).get("reasoning_content") for one in deltas]
+    told = "".join(one for one in thoughts if one)
+    assert whole.content == streamed
+    if rounds == "whole":
+        assert streamed == f"{TRANSCRIPT}<answer>Anna Bel</answer>\n"
+        assert told == ""
+    else:
+        assert (streamed, told) == ("Anna Bel", TRANSCRIPT)
+        assert [one for one in thoughts if one] == [f"{ASKED}\n{FOUND}\n", LAST]
+        extra = whole.model_extra or {}
+        assert extra["reasoning_content"] == extra["reasoning"] == TRANSCRIPT
+
+
+def test_sixteen_at_once_are_the_same_as_one_by_one(asked: Served, hidden: str) -> None:
+    client = client_of(hidden)
+    questions = [f"After {number % 5} searches? {number}" for number in range(16)]
+    before = len(asked.engine.requests)
+    with ThreadPoolExecutor(16) as pool:
+        many = list(pool.map(lambda one: ask(client, one), questions))
+    together = asked.engine.requests[before:]
+    assert [one.choices[0].message.content for one in many] == [
+        f"{number % 5} done" for number in range(16)
+    ]
+    one_by_one = [ask(client, one) for one in questions]
+    assert [one.usage for one in many] == [one.usage for one in one_by_one]
+    # No lock-step, and none after the other: keys of several questions alternate.
+    keys = [one.key for one in together]
+    changes = sum(a != b for a, b in pairwise(keys))
+    assert changes > 20
+
+
+def test_the_last_user_message_is_the_question(hidden: str) -> None:
+    messages: Any = [
+        {"role": "system", "content": "Speak like a pirate."},
+        {"role": "user", "content": "After 3 searches?"},
+        {"role": "assistant", "content": "3 done"},
+        {"role": "user", "content": [{"type": "text", "text": "After 1"},
+                                     {"type": "text", "text": "searches?"}]},
+    ]  # fmt: skip
+    del messages[3]["content"][1]
+    messages[3]["content"][0]["text"] = "After 1 searches?"
+    reply = client_of(hidden).chat.completions.create(model="run", messages=messages)
+    assert reply.choices[0].message.content == "1 done"
+
+
+USER = [{"role": "user", "content": QUESTION}]
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "param", "sentence"),
+    [
+        ({"model": "gpt-4"}, 404, "model", "no model 'gpt-4': this server has 'run'"),
+        ({"model": None}, 400, "model", "must name a model"),
+        ({"messages": None}, 400, "messages", "must be a list of messages"),
+        ({"messages": []}, 400, "messages", "must be a list of messages"),
+        ({"messages": ["hi"]}, 400, "messages[0]", "must be an object with a"),
+        ({"messages": [{"role": "system", "content": "x"}]}, 400, "messages", "role user"),
+        ({"messages": [{"role": "user", "content": 3}]}, 400, "messages[0].content", "a text"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            400,
+            "messages[0].content",
+            "a part that is no text",
+        ),
+        ({"messages": [{"role": "user", "content": " "}]}, 400, "messages", "is empty"),
+        ({"messages": [{"role": "user", "content": "\ud83d"}]}, 400, "messages", "not valid text"),
+        ({"n": 2}, 400, "n", '"n" must be 1'),
+        ({"tools": [{"type": "function"}]}, 400, "tools", "tools of its own"),
+        ({"logprobs": True}, 400, "logprobs", "without log-probabilities"),
+        ({"response_format": {"type": "json_object"}}, 400, "response_format", "own text"),
+        ({"stream": "yes"}, 400, "stream", "true or false"),
+        ({"stream_options": 3}, 400, "stream_options", "an object"),
+    ],
+)
+def test_faulty_requests_are_told_in_the_protocols_shape(
+    hidden: str, change: dict[str, Any], status: int, param: str, sentence: str
+) -> None:
+    body = {"model": "run", "messages": USER, **change}
+    found = httpx.post(
+        f"{hidden}/v1/chat/completions",
+        content=json.dumps(body),
+        headers={"Content-Type": "application/json"},
+    )
+    error = found.json()["error"]
+    assert (found.status_code, error["param"], error["type"]) == (
+        status,
+        param,
+        "invalid_request_error",
+    )
+    assert sentence in error["message"]
+
+
+def test_harmless_parameters_are_taken(hidden: str) -> None:
+    reply = ask(
+        client_of(hidden), temperature=0.7, max_tokens=5, n=1, seed=3, stop=["x"], tools=[],
+        response_format={"type": "text"}, extra_body={"top_k": 4},
+    )  # fmt: skip
+    assert reply.choices[0].message.content == "Anna Bel"
+
+
+def test_what_is_no_request(hidden: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = {"Content-Type": "application/json"}
+    for body in (b"{oops", b"[" * 100_000, b"\xff"):
+        found = httpx.post(f"{hidden}/v1/chat/completions", content=body, headers=kind)
+        assert (found.status_code, found.json()["error"]["message"]) == (
+            400, "the body is not JSON",
+        )  # fmt: skip
+    assert post(hidden, ["x"])[0] == 400
+    for path, method, status in (("/v1/embeddings", "POST", 404), ("/v1/models", "POST", 405),
+                                 ("/v1/models/other", "GET", 404)):  # fmt: skip
+        found = httpx.request(method, f"{hidden}{path}", headers=kind)
+        assert found.status_code == status
+        assert found.json()["error"]["type"] == "invalid_request_error"
+    monkeypatch.setattr(bodies, "MOST_BYTES", 100)
+    assert post(hidden, {"model": "x" * 200})[0] == 413
+
+
+def test_a_question_that_is_too_long(asked: Served, hidden: str) -> None:
+    long = "word " * asked.engine.max_model_len
+    for stream in (False, True):
+        with pytest.raises(openai.BadRequestError, match="the question is too long") as caught:
+            ask(client_of(hidden), long, stream=stream)
+        assert caught.value.code == "context_length_exceeded"
+
+
+def test_an_engine_that_raises_fails_those_on_their_way_and_no_other(
+    asked: Served, hidden: str
+) -> None:
+    client, aborted = client_of(hidden), asked.engine.aborted
+    with pytest.raises(openai.InternalServerError, match="the engine broke") as caught:
+        ask(client, "break the engine")
+    assert (caught.value.status_code, caught.value.code) == (500, "engine_failed")
+    assert asked.engine.aborted == aborted + 1
+    with pytest.raises(openai.APIError, match="the engine broke"):
+        list(ask(client, "break the engine", stream=True))
+    assert ask(client).choices[0].message.content == "Anna Bel"
+
+
+def test_failing_tools_fail_their_question_alone(
+    hidden: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = RankBm25Retriever.search
+
+    def broken(self: RankBm25Retriever, query: str, top_k: int) -> list[Passage]:
+        if query == "bug":
+            raise ZeroDivisionError("a bug in the retriever")
+        return search(self, query, top_k)
+
+    monkeypatch.setattr(RankBm25Retriever, "search", broken)
+    client = client_of(hidden)
+    with ThreadPoolExecutor(2) as pool:
+        bug = pool.submit(ask, client, "use the bug")
+        assert ask(client, "After 3 searches?").choices[0].message.content == "3 done"
+        with pytest.raises(openai.APIStatusError, match="1 of 1 tool calls failed") as caught:
+            bug.result()
+    assert (caught.value.status_code, caught.value.code) == (503, "tool_calls_failed")
+
+
+def test_too_many_questions(hidden: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answering, "MOST_OPEN", 0)
+    with pytest.raises(openai.RateLimitError):
+        ask(client_of(hidden))
+
+
+def test_a_client_that_goes_away_gives_its_question_up(
+    asked: Served, hidden: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, release = threading.Event(), threading.Event()
+    search = RankBm25Retriever.search
+
+    def slow(self: RankBm25Retriever, query: str, top_k: int) -> list[Passage]:
+        held.set()
+        assert release.wait(20)
+        return search(self, query, top_k)
+
+    for stream in (False, True):
+        held.clear()
+        release.clear()
+        monkeypatch.setattr(RankBm25Retriever, "search", slow)
+        before = len(asked.engine.requests)
+        body = {"model": "run", "messages": USER, "stream": stream}
+        try:
+            with httpx.stream("POST", f"{hidden}/v1/chat/completions", json=body, timeout=1) as one:
+                assert stream
+                next(one.iter_lines())
+        except httpx.ReadTimeout:
+            assert not stream
+        assert held.wait(20)
+        monkeypatch.setattr(RankBm25Retriever, "search", search)
+        # Another question is answered in the meantime, and after it the first is forgotten.
+        assert ask(client_of(hidden), "After 0 searches?").choices[0].message.content == "0 done"
+        release.set()
+        ask(client_of(hidden), "After 0 searches?")
+        keys = [one.key for one in asked.engine.requests[before:]]
+        assert len(keys) == 3
+        assert len(set(keys)) == 3
