@@ -120,14 +120,14 @@ class Answering:
     def run(self) -> None:
         """Answers until ``stop``. Where the engine raises, the questions on their way fail and the
         next ones are tried anew. Raises ``MempoError`` for an agent that is closed or answering."""
-        with self._agent.alone():
-            try:
+        try:
+            with self._agent.alone():
                 while not self._stopped:
                     self._run_once()
-            finally:
-                with self._lock:
-                    self._stopped = True
-                self._fail_all(_STOPPED)
+        finally:
+            with self._lock:
+                self._stopped = True
+            self._fail_all(_STOPPED)
 
     def _run_once(self) -> None:
         executor = _Careful(self._agent.config.retriever.workers, thread_name_prefix="tool")
