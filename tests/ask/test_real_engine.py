@@ -93,6 +93,6 @@ def test_the_docs_example_runs_as_it_stands(
     (tmp_path / "runs" / "2026-01-01" / "12-00-00").symlink_to(run)
     monkeypatch.chdir(tmp_path)
     found: dict[str, Any] = {}
-    exec(example("using.md", "python"), found)
+    exec(example("using.md", "python", "From Python"), found)
     assert len(found["results"]) == 2
     assert len(capsys.readouterr().out.splitlines()) >= 3

@@ -19,6 +19,7 @@ from mempo.ask.served import answering, bodies
 from mempo.retrieval import RankBm25Retriever
 from mempo.retrieval.base import Passage
 from tests.support.asked import ASKED, QUESTION, Starts, by_question, make_run
+from tests.support.docs_examples import example
 from tests.support.served import post, served
 
 FOUND = "<information>1. Amber Works: founder Anna Bel.</information>"
@@ -311,3 +312,13 @@ def test_a_client_that_goes_away_gives_its_question_up(
         keys = [one.key for one in asked.engine.requests[before:]]
         assert len(keys) == 3
         assert len(set(keys)) == 3
+
+
+def test_the_docs_example_runs(hidden: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With this server's address and passages in place of the page's."""
+    text = example("using.md", "python", "As an endpoint for other programs")
+    text = text.replace("http://127.0.0.1:8766", hidden)
+    exec(text.replace("Who is the teacher of Cara Barka?", QUESTION), {})
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 16
+    assert {line.startswith(f"{QUESTION} Anna Bel ") for line in lines[::2]} == {True}

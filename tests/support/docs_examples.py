@@ -7,9 +7,11 @@ import re
 from tests.support.programs import ROOT
 
 
-def example(page: str, language: str) -> str:
-    """The page's first block of a language."""
+def example(page: str, language: str, section: str = "") -> str:
+    """The first block of a language in the page, or behind a heading of it."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    if section:
+        text = text[text.index(f"\n## {section}\n") :]
     found = re.search(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     assert found, f"docs/{page} has no example in {language}"
     return found[1]

@@ -27,7 +27,7 @@ function words(round, change) {
 
 function roundSide(round) {
   if (round.difference === null) return null;
-  const rows = [['tokens', round.memory_tokens, '']];
+  const rows = [['memory tokens', round.memory_tokens, '']];
   if (!round.first) {
     rows.push(['words added', words(round, 'added'), 'plus'], ['removed', words(round, 'removed'), 'minus']);
   }
