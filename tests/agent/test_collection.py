@@ -57,7 +57,6 @@ def test_attempts_come_and_go_while_others_run() -> None:
     rollout = Rollout(engine, conversation, toolbox, jinja2.Template("{{ question }}"))
     held = Held()
     with rollout.collection({}, Sampling(), held) as collection:
-        assert not collection.busy
         assert turn(collection) == []
         for key in "abc":
             collection.add(key, make_attempt(key))

@@ -130,6 +130,8 @@ def test_other_sites_are_not_answered(address: str) -> None:
         ({"Origin": "null"}, 403),
         ({"Origin": address}, 200),
         ({"Host": "localhost:99"}, 200),  # through a tunnel
+        ({"Host": "127.0.0.2"}, 200),
+        ({"Host": "127.0.0.2.5"}, 403),
         ({"Host": "[::1]:99"}, 200),
     ):
         assert httpx.get(f"{address}/v1/models", headers=headers).status_code == status, headers

@@ -15,7 +15,7 @@ import openai
 import pytest
 
 from mempo.ask.loading import load_agent
-from mempo.ask.served import answering, bodies
+from mempo.ask.served import answering, bodies, events
 from mempo.retrieval import RankBm25Retriever
 from mempo.retrieval.base import Passage
 from tests.support.asked import ASKED, QUESTION, Starts, by_question, make_run
@@ -254,6 +254,62 @@ def test_an_engine_that_raises_fails_those_on_their_way_and_no_other(
     assert ask(client).choices[0].message.content == "Anna Bel"
 
 
+class Held:
+    """Holds searches back until ``release``."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.came, self._released = threading.Event(), threading.Event()
+        self._search = search = RankBm25Retriever.search
+        self._monkeypatch = monkeypatch
+
+        def slow(retriever: RankBm25Retriever, query: str, top_k: int) -> list[Passage]:
+            self.came.set()
+            assert self._released.wait(20)
+            return search(retriever, query, top_k)
+
+        monkeypatch.setattr(RankBm25Retriever, "search", slow)
+
+    def later_ones_pass(self) -> None:
+        """Those that have come stay held."""
+        assert self.came.wait(20)
+        self._monkeypatch.setattr(RankBm25Retriever, "search", self._search)
+
+    def release(self) -> None:
+        self._released.set()
+
+
+def test_an_engine_that_raises_ends_all_that_are_on_their_way(
+    hidden: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, held = client_of(hidden), Held(monkeypatch)
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(ask, client)
+        held.later_ones_pass()
+        for _ in range(2):
+            with pytest.raises(openai.InternalServerError, match="the engine broke"):
+                ask(client, "break the engine")
+        with pytest.raises(openai.InternalServerError, match="the engine broke"):
+            other.result()
+        held.release()
+    assert ask(client).choices[0].message.content == "Anna Bel"
+
+
+def test_a_silent_stream_says_that_it_goes_on(hidden: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "ALIVE_SECONDS", 0.02)
+    held = Held(monkeypatch)
+    body = {"model": "run", "messages": USER, "stream": True}
+    lines = []
+    with httpx.stream("POST", f"{hidden}/v1/chat/completions", json=body, timeout=20) as one:
+        for line in one.iter_lines():
+            lines.append(line)
+            if line == ": still at work":
+                held.release()
+    assert ": still at work" in lines
+    assert lines[-2] == "data: [DONE]"
+    chunks = list(ask(client_of(hidden), stream=True))
+    assert "".join(one.choices[0].delta.content or "" for one in chunks) == "Anna Bel"
+
+
 def test_failing_tools_fail_their_question_alone(
     hidden: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,19 +339,9 @@ def test_too_many_questions(hidden: str, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_client_that_goes_away_gives_its_question_up(
     asked: Served, hidden: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held, release = threading.Event(), threading.Event()
-    search = RankBm25Retriever.search
-
-    def slow(self: RankBm25Retriever, query: str, top_k: int) -> list[Passage]:
-        held.set()
-        assert release.wait(20)
-        return search(self, query, top_k)
-
+    client = client_of(hidden)
     for stream in (False, True):
-        held.clear()
-        release.clear()
-        monkeypatch.setattr(RankBm25Retriever, "search", slow)
-        before = len(asked.engine.requests)
+        held, before = Held(monkeypatch), len(asked.engine.requests)
         body = {"model": "run", "messages": USER, "stream": stream}
         try:
             with httpx.stream("POST", f"{hidden}/v1/chat/completions", json=body, timeout=1) as one:
@@ -303,14 +349,13 @@ def test_a_client_that_goes_away_gives_its_question_up(
                 next(one.iter_lines())
         except httpx.ReadTimeout:
             assert not stream
-        assert held.wait(20)
-        monkeypatch.setattr(RankBm25Retriever, "search", search)
+        held.later_ones_pass()
         # Another question is answered in the meantime, and after it the first is forgotten.
-        assert ask(client_of(hidden), "After 0 searches?").choices[0].message.content == "0 done"
-        release.set()
-        ask(client_of(hidden), "After 0 searches?")
+        assert ask(client, "After 0 searches?").choices[0].message.content == "0 done"
+        held.release()
+        ask(client, "After 3 searches?")
         keys = [one.key for one in asked.engine.requests[before:]]
-        assert len(keys) == 3
+        assert len(keys) == 1 + 1 + 4
         assert len(set(keys)) == 3
 
 

@@ -21,7 +21,7 @@ from mempo.runtime.errors import MempoError
 
 TOKEN_VARIABLE: Final = "MEMPO_TOKEN"
 FEWEST_CHARACTERS: Final = 16
-_OWN_NAMES: Final = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?")
+_OWN_NAMES: Final = re.compile(r"(127(\.\d{1,3}){3}|localhost|\[::1\])(:\d+)?")
 _OPEN_PATHS: Final = ("/",)
 """The page itself, which holds nothing of the agent and asks for the token."""
 

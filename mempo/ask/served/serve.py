@@ -16,6 +16,7 @@ from mempo.ask.served.answering import Answering
 from mempo.ask.served.application import make_application
 from mempo.ask.served.options import Serving
 from mempo.retrieval.listening import listen
+from mempo.runtime.errors import MempoError
 
 STOPS_WITHIN_SECONDS = 5
 
@@ -52,6 +53,7 @@ def serve(load: Callable[[], LoadedAgent], serving: Serving) -> None:
         _say(f"{address}/v1 speaks the chat-completions protocol (rounds: {serving.rounds})")
         try:
             answering.run()
+            raise MempoError("the web server has ended by itself: the lines above may say why")
         finally:
             web.should_exit = True
             with suppress(KeyboardInterrupt):
