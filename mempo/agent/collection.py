@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass
 
-from mempo.agent.error_rate import ErrorRate
+from mempo.agent.error_rate import ErrorRates
 from mempo.agent.repeats import GenerationRequest
 from mempo.agent.state_machine import Agent, AgentSettings
 from mempo.agent.tools import ToolResult
@@ -92,7 +92,7 @@ class Collection:
         self._tool_calls: dict[Future[ToolResult], str] = {}
 
     def run(
-        self, at_once: int, stopped: Callable[[], bool], errors: ErrorRate
+        self, at_once: int, stopped: Callable[[], bool], errors: ErrorRates
     ) -> Iterator[tuple[str, Trajectory]]:
         """Key and trajectory of an attempt each time that it has gone on, the last time with its
         ``ending``; at most ``at_once`` are on their way.
@@ -126,7 +126,7 @@ class Collection:
         self._attempts.pop(key, None)
 
     def turn(
-        self, at_once: int, errors: ErrorRate, idle_s: float = _IDLE_WAIT_SECONDS
+        self, at_once: int, errors: ErrorRates, idle_s: float = _IDLE_WAIT_SECONDS
     ) -> Iterator[tuple[str, Trajectory]]:
         """One step of the engine and what follows from it; see ``run``. Where the engine has
         nothing to do a tool is waited for, at most ``idle_s`` seconds."""
@@ -151,7 +151,7 @@ class Collection:
             yield from self._proceed(generation.key)
 
     def _take_tool_results(
-        self, errors: ErrorRate, idle_s: float
+        self, errors: ErrorRates, idle_s: float
     ) -> Iterator[tuple[str, Trajectory]]:
         """Of the tool calls that have ended; waits for one where the engine has nothing to do."""
         if not self._tool_calls:
@@ -165,10 +165,12 @@ class Collection:
         for future in done:
             key = self._tool_calls.pop(future)
             result = future.result()
-            errors.record(result)
             if key not in self._agents:
                 continue
-            self._agents[key].observe(result)
+            agent = self._agents[key]
+            assert agent.pending_call is not None
+            errors.record(agent.pending_call[0], result)
+            agent.observe(result)
             yield from self._proceed(key)
 
     def _proceed(self, key: str) -> Iterator[tuple[str, Trajectory]]:

@@ -16,23 +16,35 @@ from typing import Any
 
 from mempo.agent.chat_template import ChatTemplate
 from mempo.agent.inert import InertText
-from mempo.agent.protocol import OBSERVATION_CLOSE, OBSERVATION_OPEN
+from mempo.agent.protocol import (
+    DEFAULT_PROTOCOL,
+    OBSERVATION_CLOSE,
+    OBSERVATION_OPEN,
+    Protocol,
+)
 
 
 class Conversation:
     """Builds token ids for one tokenizer and its chat template.
 
     ``system_prompt`` ``None`` leaves the system message out. ``inert`` takes tags and control
-    marks out of foreign text. Raises ``MempoError`` when the tokenizer has no chat template, or
-    when a conversation cannot be built with it (``ChatTemplate``).
+    marks out of foreign text; ``protocol`` says which tags there are. Raises ``MempoError`` when
+    the tokenizer has no chat template, or when a conversation cannot be built with it
+    (``ChatTemplate``).
     """
 
-    def __init__(self, tokenizer: Any, system_prompt: str | None) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        system_prompt: str | None,
+        protocol: Protocol = DEFAULT_PROTOCOL,
+    ) -> None:
         self.tokenizer = tokenizer
+        self.protocol = protocol
         self.system_prompt = system_prompt
         self._template = ChatTemplate(tokenizer, system_prompt)
         self.glue = self._template.glue
-        self.inert = InertText(tokenizer)
+        self.inert = InertText(tokenizer, protocol.tools)
         self.end_ids = self._end_of_turn_ids()
         self.empty_observation_tokens = self.count(OBSERVATION_OPEN + OBSERVATION_CLOSE)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from mempo.agent.tools import ToolResult
@@ -34,10 +34,20 @@ class ErrorRate:
     Args:
         max_rate: share of the calls that may fail.
         clock: seconds, ever growing.
+        setting: what says ``max_rate``.
+        tool: the only tool whose calls are counted (``None``: those of the retriever).
     """
 
-    def __init__(self, max_rate: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        max_rate: float,
+        clock: Callable[[], float] = time.monotonic,
+        setting: str = "retriever.max_tool_error_rate",
+        tool: str | None = None,
+    ) -> None:
         self._max_rate = max_rate
+        self._setting = setting
+        self._tool = tool
         self._clock = clock
         self._lock = threading.Lock()
         self._recent_calls: deque[float] = deque()  # when they ended
@@ -72,8 +82,28 @@ class ErrorRate:
                 raise self._stop(self.errors, self.calls, "this epoch")
 
     def _stop(self, errors: int, calls: int, when: str) -> ToolFailureError:
+        of_tool = "tool calls" if self._tool is None else f"calls of the tool {self._tool}"
+        repair = "retriever" if self._tool is None else "tool"
         return ToolFailureError(
-            f"{errors} of {calls} tool calls of {when} failed for a reason that is not the "
-            f"model's own, more than retriever.max_tool_error_rate={self._max_rate:g} allows. "
-            f"Last cause: {self._last_error}. Repair the retriever, or raise the rate"
+            f"{errors} of {calls} {of_tool} of {when} failed for a reason that is not the "
+            f"model's own, more than {self._setting}={self._max_rate:g} allows. "
+            f"Last cause: {self._last_error}. Repair the {repair}, or raise the rate"
         )
+
+
+class ErrorRates:
+    """The error rates of a run's tools: ``shared`` counts search and access together, ``own`` has
+    one for each other tool, by its tag. Thread safe."""
+
+    def __init__(self, shared: ErrorRate, own: Mapping[str, ErrorRate] | None = None) -> None:
+        self._shared = shared
+        self._own = dict(own or {})
+
+    def record(self, action: str, result: ToolResult) -> None:
+        """Counts one call of the tool ``action``. Raises ``ToolFailureError``."""
+        self._own.get(action, self._shared).record(result)
+
+    def check(self) -> None:
+        """For the end of an epoch. Raises ``ToolFailureError``."""
+        for rate in (self._shared, *self._own.values()):
+            rate.check()

@@ -9,13 +9,15 @@ becomes ``(INST)``.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
-_TAG: Final = re.compile(
-    r"<\s*(/?)\s*(mem|think|search|access|answer|information"
-    r"|tool_call|tool_response|start_of_turn|end_of_turn|bos|eos|pad|unk|s)\s*(/?)\s*>",
-    re.IGNORECASE,
+_TAGS: Final = (
+    *("mem", "think", "search", "access", "answer", "information"),
+    *("tool_call", "tool_response", "start_of_turn", "end_of_turn"),
+    *("bos", "eos", "pad", "unk", "s"),
 )
 _MARK: Final = re.compile(r"<\s*[|\uff5c]\s*([^<>|\uff5c]*?)\s*[|\uff5c]\s*>")
 _BRACKETS: Final = re.compile(r"^[^\w/]+|[^\w/]+$")
@@ -24,13 +26,19 @@ _SPACE_LETTER: Final = "\u2581"  # how SentencePiece vocabularies write a space
 _MOST_PASSES: Final = 8
 
 
-def make_inert(text: str) -> str:
+def make_inert(text: str, tags: Sequence[str] = ()) -> str:
     """Turns protocol tags and the usual chat-template marks inside foreign text into words.
 
     ``<answer>`` becomes ``(answer)`` and ``<|im_end|>`` becomes ``(im_end)``, in any case and
-    with white space inside; all other text stays as it is.
+    with white space inside; all other text stays as it is. ``tags`` are those of further tools.
     """
-    return _MARK.sub(r"(\1)", _TAG.sub(r"(\1\2\3)", text))
+    return _MARK.sub(r"(\1)", _tag(tuple(tags)).sub(r"(\1\2\3)", text))
+
+
+@cache
+def _tag(more: tuple[str, ...]) -> re.Pattern[str]:
+    names = "|".join([*_TAGS, *(tag for tag in more if tag not in _TAGS)])
+    return re.compile(rf"<\s*(/?)\s*({names})\s*(/?)\s*>", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -52,10 +60,11 @@ class InertText:
 
     Control marks are all special and added tokens, but white space and words that somebody added
     to the vocabulary: those are ordinary text. ``control_ids`` are their ids; the id of unknown
-    characters is none of them.
+    characters is none of them. ``tags`` are those of the run's tools.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, tags: Sequence[str] = ()) -> None:
+        self._tags = tuple(tags)
         self.marks = control_marks(tokenizer)
         unknown = getattr(tokenizer, "unk_token_id", None)
         self.control_ids = frozenset(mark.id for mark in self.marks) - {unknown}
@@ -70,7 +79,7 @@ class InertText:
 
     def __call__(self, text: str) -> str:
         """The text with every tag and mark as words, all else as it is."""
-        text = make_inert(text)
+        text = make_inert(text, self._tags)
         text = self._pattern.sub(lambda found: self._words[found[0]], text)
         return self._without_hidden_marks(text) if self._normalizes else text
 

@@ -1,10 +1,11 @@
 """The text protocol of one round: tags, parsing, format rules (specification section 2).
 
-A round is ``<mem>…</mem><think>…</think>`` and one action: ``<search>…</search>``,
-``<access>…</access>`` or ``<answer>…</answer>``. Parsing reads the text once, from left to right,
-at the top level: a body runs from its opening tag to the first matching closing tag, and every
-other tag inside it is plain text. An opening tag that never closes swallows the rest of the text,
-so nothing after it is a memory, a thought or an action. Text only; this module imports no torch.
+A round is ``<mem>…</mem><think>…</think>`` and one action: ``<answer>…</answer>``, or the call of a
+tool in the tool's tag, by default ``<search>…</search>`` and ``<access>…</access>``. Parsing reads
+the text once, from left to right, at the top level: a body runs from its opening tag to the first
+matching closing tag, and every other tag inside it is plain text. An opening tag that never closes
+swallows the rest of the text, so nothing after it is a memory, a thought or an action. Text only;
+this module imports no torch.
 """
 
 from __future__ import annotations
@@ -13,39 +14,79 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from typing import Final, Literal
 
 from mempo.trajectory import SpanKind
 
-ActionName = Literal["search", "access", "answer"]
 SpanName = Literal["memory", "thought", "action", "other"]
 
 MEMORY_TAG = "mem"
 THOUGHT_TAG = "think"
+ANSWER_TAG = "answer"
 OBSERVATION_TAG = "information"
-ACTION_TAGS: tuple[ActionName, ...] = ("search", "access", "answer")
-TAGS: tuple[str, ...] = (MEMORY_TAG, THOUGHT_TAG, *ACTION_TAGS, OBSERVATION_TAG)
 
 MEMORY_OPEN = f"<{MEMORY_TAG}>"
 OBSERVATION_OPEN = f"<{OBSERVATION_TAG}>"
 OBSERVATION_CLOSE = f"</{OBSERVATION_TAG}>"
-STOP_STRINGS: tuple[str, ...] = tuple(f"</{tag}>" for tag in ACTION_TAGS)
-"""Generation stops at these; whether a stop is an action, ``ParsedRound.action_end`` says."""
 
-_TAG_PATTERN = re.compile(f"<(/?)({'|'.join(TAGS)})>")
-
-_NAMES: dict[str, SpanName] = {
-    MEMORY_TAG: "memory",
-    THOUGHT_TAG: "thought",
-    **dict.fromkeys(ACTION_TAGS, "action"),
-    OBSERVATION_TAG: "other",
-}
 _KINDS: dict[SpanName, SpanKind] = {
     "memory": SpanKind.MEMORY,
     "thought": SpanKind.THOUGHT,
     "action": SpanKind.ACTION,
     "other": SpanKind.OTHER,
 }
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """The tags of a run: those of every round, and one for each tool (``Config.tools``)."""
+
+    tools: tuple[str, ...] = ("search", "access")
+
+    @cached_property
+    def actions(self) -> tuple[str, ...]:
+        """The tags of actions, the answer last."""
+        return (*self.tools, ANSWER_TAG)
+
+    @cached_property
+    def tags(self) -> tuple[str, ...]:
+        """All tags."""
+        return (MEMORY_TAG, THOUGHT_TAG, *self.actions, OBSERVATION_TAG)
+
+    @cached_property
+    def stop_strings(self) -> tuple[str, ...]:
+        """Generation stops at these; whether a stop is an action, ``ParsedRound.action_end``
+        says."""
+        return tuple(f"</{tag}>" for tag in self.actions)
+
+    @cached_property
+    def one_action(self) -> str:
+        """The actions as a sentence lists them: ``<search>, <access> or <answer>``."""
+        *others, last = (f"<{tag}>" for tag in self.actions)
+        return f"{', '.join(others)} or {last}"
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """An opening or closing tag."""
+        return re.compile(f"<(/?)({'|'.join(self.tags)})>")
+
+    @cached_property
+    def names(self) -> dict[str, SpanName]:
+        """What a span in each tag is."""
+        return {
+            MEMORY_TAG: "memory",
+            THOUGHT_TAG: "thought",
+            **dict.fromkeys(self.actions, "action"),
+            OBSERVATION_TAG: "other",
+        }
+
+
+DEFAULT_PROTOCOL: Final = Protocol()
+"""With the tools search and access."""
+
+TAGS: Final = DEFAULT_PROTOCOL.tags
+STOP_STRINGS: Final = DEFAULT_PROTOCOL.stop_strings
 
 
 @dataclass(frozen=True)
@@ -80,14 +121,14 @@ class ParsedRound:
     text: str
     mem: str | None
     think: str | None
-    action: ActionName | None
+    action: str | None
     argument: str | None
     broken_rules: list[int]
     spans: tuple[Span, ...]
     action_end: int | None
 
 
-def parse_round(text: str, number: int) -> ParsedRound:
+def parse_round(text: str, number: int, protocol: Protocol = DEFAULT_PROTOCOL) -> ParsedRound:
     """Parses round ``number`` (counted from 1) of a trajectory (specification section 2).
 
     ``text`` is policy text only, a prefilled ``<mem>`` included; observations never belong to it.
@@ -95,7 +136,7 @@ def parse_round(text: str, number: int) -> ParsedRound:
     """
     if number < 1:
         raise ValueError(f"round number {number}: rounds are counted from 1")
-    spans = tuple(_split(text))
+    spans = tuple(_split(text, protocol))
     memories = [span for span in spans if span.tag == MEMORY_TAG and span.closed]
     thoughts = [span for span in spans if span.tag == THOUGHT_TAG and span.closed]
     actions = [span for span in spans if span.kind == "action" and span.closed]
@@ -105,7 +146,7 @@ def parse_round(text: str, number: int) -> ParsedRound:
         text=text,
         mem=_body(text, memories[0]) if memories else None,
         think=_body(text, thoughts[0]) if thoughts else None,
-        action=_action_name(action),
+        action=action.tag if action else None,
         argument=_body(text, action) if action else None,
         broken_rules=_broken_rules(text, number, spans, memories, thoughts, actions),
         spans=spans,
@@ -113,12 +154,14 @@ def parse_round(text: str, number: int) -> ParsedRound:
     )
 
 
-def trajectory_broken_rules(texts: Sequence[str]) -> list[int]:
+def trajectory_broken_rules(
+    texts: Sequence[str], protocol: Protocol = DEFAULT_PROTOCOL
+) -> list[int]:
     """All rules that a trajectory breaks, ascending: those of its rounds, and rule 7.
 
     ``texts`` holds the policy text of each round, in order.
     """
-    rounds = [parse_round(text, number) for number, text in enumerate(texts, start=1)]
+    rounds = [parse_round(text, number, protocol) for number, text in enumerate(texts, start=1)]
     broken = {rule for parsed in rounds for rule in parsed.broken_rules}
     if not _ends_with_only_answer(rounds):
         broken.add(7)
@@ -156,10 +199,10 @@ def memory_token_range(
     return (inside[0], inside[-1] + 1) if inside else None
 
 
-def _split(text: str) -> Iterator[Span]:
+def _split(text: str, protocol: Protocol) -> Iterator[Span]:
     """Cuts the text into top-level spans. Each character is searched at most twice."""
     position = 0
-    while (match := _TAG_PATTERN.search(text, position)) is not None:
+    while (match := protocol.pattern.search(text, position)) is not None:
         start, tag = match.start(), match.group(2)
         if start > position:
             yield Span("other", position, start)
@@ -170,10 +213,10 @@ def _split(text: str) -> Iterator[Span]:
         closing = f"</{tag}>"
         found = text.find(closing, match.end())
         if found < 0:
-            yield Span(_NAMES[tag], start, len(text), tag, closed=False)
+            yield Span(protocol.names[tag], start, len(text), tag, closed=False)
             return
         position = found + len(closing)
-        yield Span(_NAMES[tag], start, position, tag)
+        yield Span(protocol.names[tag], start, position, tag)
     if position < len(text):
         yield Span("other", position, len(text))
 
@@ -181,10 +224,6 @@ def _split(text: str) -> Iterator[Span]:
 def _body(text: str, span: Span) -> str:
     assert span.tag is not None
     return text[span.start + len(span.tag) + 2 : span.end - len(span.tag) - 3].strip()
-
-
-def _action_name(span: Span | None) -> ActionName | None:
-    return next((tag for tag in ACTION_TAGS if span is not None and span.tag == tag), None)
 
 
 def _broken_rules(
@@ -219,8 +258,8 @@ def _opens_observation(text: str, span: Span) -> bool:
 
 def _ends_with_only_answer(rounds: Sequence[ParsedRound]) -> bool:
     """Rule 7: over the trajectory exactly one answer, and it ends the last round."""
-    answers = sum(s.tag == "answer" and s.closed for parsed in rounds for s in parsed.spans)
+    answers = sum(s.tag == ANSWER_TAG and s.closed for parsed in rounds for s in parsed.spans)
     if answers != 1:
         return False
     last = rounds[-1]
-    return last.action == "answer" and not last.text[last.action_end :].strip()
+    return last.action == ANSWER_TAG and not last.text[last.action_end :].strip()

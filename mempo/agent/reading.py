@@ -53,13 +53,14 @@ def _read(
     conversation: Conversation, prefill: tuple[int, ...], sampled: tuple[int, ...], number: int
 ) -> Reading:
     text = conversation.decode([*prefill, *sampled])
-    action_end = parse_round(text, number).action_end
+    protocol = conversation.protocol
+    action_end = parse_round(text, number, protocol).action_end
     ids, rest = list(sampled), list[int]()
     if action_end is not None:
         opening = len(conversation.decode(list(prefill)))
         ids, rest = conversation.split_at_character(ids, action_end - opening)
     whole = [*prefill, *ids, *rest]
-    parsed = parse_round(conversation.decode(whole), number)
+    parsed = parse_round(conversation.decode(whole), number, protocol)
     offsets = conversation.offsets(whole)
     kinds = token_kinds(offsets, parsed)[len(prefill) : len(prefill) + len(ids)]
     memory = memory_token_range(offsets, parsed)
@@ -69,7 +70,7 @@ def _read(
 def _open_body(conversation: Conversation, ids: tuple[int, ...]) -> bool:
     """After a closing tag that stands alone it is not inside one: a model that repeats such a tag
     would be called for ever."""
-    parsed = parse_round(conversation.decode(list(ids)), 1)
+    parsed = parse_round(conversation.decode(list(ids)), 1, conversation.protocol)
     if parsed.action_end is not None or not parsed.spans:
         return False
     last = parsed.spans[-1]

@@ -14,11 +14,11 @@ import jinja2
 
 from mempo.agent.collection import Attempt, Collection, Progress, Watch
 from mempo.agent.conversation import Conversation
-from mempo.agent.error_rate import ErrorRate
+from mempo.agent.error_rate import ErrorRate, ErrorRates
 from mempo.agent.prompts import load_template
 from mempo.agent.protocol import trajectory_broken_rules
 from mempo.agent.state_machine import Agent, AgentSettings
-from mempo.agent.tools import ToolBox
+from mempo.agent.tools import MadeTool, ToolBox, make_tools
 from mempo.config import Config
 from mempo.engine.interface import GenerationEngine, Sampling
 from mempo.learning.rewards import outcome_reward, score_answer
@@ -34,12 +34,13 @@ class Rollout:
     Args:
         engine: generates token ids.
         conversation: chat-template glue of the policy's tokenizer.
-        toolbox: search and page access.
+        toolbox: the agent's tools, whose tags are ``conversation``'s.
         template: the instruction template, with ``question``.
         reward_metric: which answer metric the outcome reward uses.
         tool_workers: threads that run tools.
         max_tool_error_rate: share of a collection's tool calls that may fail for a reason that is
-            not the model's own, before the run stops.
+            not the model's own, before the run stops; of a tool of one's own that says nothing
+            else (``ToolConfig.max_error_rate``), its calls.
     """
 
     def __init__(
@@ -67,13 +68,16 @@ class Rollout:
         engine: GenerationEngine,
         conversation: Conversation,
         retrievers: Mapping[str, Retriever],
+        tools: Sequence[MadeTool] | None = None,
     ) -> Rollout:
-        """The rollout that a configuration describes, for training and for evaluation."""
+        """The rollout that a configuration describes, for training and for evaluation. ``tools``
+        are the configuration's, which a run makes once (``None``: they are made here)."""
+        made = make_tools(config.tools) if tools is None else tools
         return cls(
             engine,
             conversation,
-            ToolBox(retrievers, config.retriever, conversation.inert),
-            load_template(config.model.prompt_template),
+            ToolBox(retrievers, config.retriever, conversation.inert, made),
+            load_template(config.model.prompt_template, config.tools),
             config.reward.metric,
             config.retriever.workers,
             config.retriever.max_tool_error_rate,
@@ -133,7 +137,7 @@ class Rollout:
         ``ending`` is judged. Nothing goes on between two steps of the iterator. Closing it, as an
         exception does, empties the engine.
         """
-        errors = ErrorRate(self.max_tool_error_rate)
+        errors = self._error_rates()
         with self.collection(attempts, sampling) as collection:
             for key, trajectory in collection.run(at_once or len(attempts), stopped, errors):
                 if trajectory.ending is not None:
@@ -158,6 +162,15 @@ class Rollout:
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
 
+    def _error_rates(self) -> ErrorRates:
+        usual, setting = self.max_tool_error_rate, "retriever.max_tool_error_rate"
+        own = {}
+        for tool in self.toolbox.counted_apart:
+            tag, rate = tool.entry.tag, tool.entry.max_error_rate
+            said = (usual, setting) if rate is None else (rate, f"{tool.setting}.max_error_rate")
+            own[tag] = ErrorRate(said[0], setting=said[1], tool=tag)
+        return ErrorRates(ErrorRate(usual), own)
+
     def prompt_ids(self, task: Task) -> list[int]:
         """What a trajectory of the task begins with."""
         question = self.conversation.inert(task.question)
@@ -179,7 +192,7 @@ class Rollout:
     def _finish(self, trajectory: Trajectory) -> None:
         """Judges a finished trajectory (specification section 5)."""
         texts = [round_.text for round_ in trajectory.rounds]
-        trajectory.format_valid = not trajectory_broken_rules(texts)
+        trajectory.format_valid = not trajectory_broken_rules(texts, self.conversation.protocol)
         trajectory.metrics = score_answer(trajectory.answer, trajectory.task)
         trajectory.reward = outcome_reward(
             trajectory.metrics, trajectory.format_valid, self.reward_metric

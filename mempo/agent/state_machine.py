@@ -13,15 +13,19 @@ from typing import Literal
 from mempo.agent.context import AgentMemory
 from mempo.agent.conversation import Conversation
 from mempo.agent.observations import Shown, show, show_text
-from mempo.agent.protocol import MEMORY_OPEN
+from mempo.agent.protocol import ANSWER_TAG, DEFAULT_PROTOCOL, MEMORY_OPEN, Protocol
 from mempo.agent.reading import Reader
 from mempo.agent.repeats import GenerationRequest, Sampled, SeenContexts
 from mempo.agent.tools import ToolResult, ToolSession
 from mempo.trajectory import Ending, Round, TokenSequence, Trajectory
 
-NO_ACTION_FEEDBACK = (
-    "No action was found. Write exactly one of <search>, <access> or <answer> and close it."
-)
+
+def no_action_feedback(protocol: Protocol) -> str:
+    """What a round without an action is told (``on_no_action: feedback``)."""
+    return f"No action was found. Write exactly one of {protocol.one_action} and close it."
+
+
+NO_ACTION_FEEDBACK = no_action_feedback(DEFAULT_PROTOCOL)
 
 
 @dataclass(frozen=True)
@@ -222,7 +226,7 @@ class Agent:
             self.trajectory.ending = limit or Ending.NO_ACTION
             return
         current = self._write_round()
-        if current.action == "answer":
+        if current.action == ANSWER_TAG:
             self.trajectory.answer = current.argument
             self.trajectory.ending = Ending.ANSWERED
         elif current.action is None and limit is not None:
@@ -233,7 +237,7 @@ class Agent:
             self.trajectory.ending = Ending.MAX_ROUNDS
         elif current.action is None:
             budget = self._settings.max_observation_tokens
-            text = NO_ACTION_FEEDBACK
+            text = no_action_feedback(self._conversation.protocol)
             self._continue_with(show_text(text, text, self._conversation, budget))
         else:
             assert current.argument is not None

@@ -51,7 +51,7 @@ def load_agent(
     from mempo.evaluation.standalone import start_engine
 
     (model,) = evaluated_models(settings.config, settings.own)
-    load_template(model.config.model.prompt_template)
+    load_template(model.config.model.prompt_template, model.config.tools)
     corpus, retriever = load_passages(model.config)
     engine = (start or start_engine)(model, model.config)
     rollout = Rollout.from_config(model.config, engine, model.conversation, {corpus: retriever})

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from hydra.errors import HydraException
 
+from mempo.agent.tools import check_tools
 from mempo.command.cli import explain_composition
 from mempo.command.preflight import check_accelerator, check_engine
 from mempo.command.run_settings import EvaluationSettings, evaluation_settings
@@ -101,5 +102,6 @@ def _check(config: Config) -> None:
     """What can be told before seconds of imports."""
     if config.data.corpus is not None:
         require_path(config.data.corpus, "data.corpus")
+    check_tools(config.tools)
     check_engine()
     check_accelerator(config)

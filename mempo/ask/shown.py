@@ -79,10 +79,16 @@ def ending_row(trajectory: Trajectory, config: Config) -> Row:
             f"evaluation.max_response_tokens={limits.max_response_tokens} is reached"
         ),
         Ending.CONTEXT_BUDGET: "the model's context is full (engine.max_model_len)",
-        Ending.NO_ACTION: "the last round neither searches, opens a page nor answers",
+        Ending.NO_ACTION: _no_action(config),
     }
     reason = "unknown" if trajectory.ending is None else reasons[trajectory.ending]
     return "no answer", Text(reason, "yellow")
+
+
+def _no_action(config: Config) -> str:
+    words = {"search": "searches", "access": "opens a page"}
+    known = [words.get(tool.tag, f"calls {tool.tag}") for tool in config.tools]
+    return f"the last round neither {', '.join(known)} nor answers"
 
 
 def cost_row(trajectory: Trajectory) -> Row:

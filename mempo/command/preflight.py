@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from mempo.agent.prompts import load_template
+from mempo.agent.tools import check_tools
 from mempo.config import Config, DataConfig, MixedSetConfig, require_path
 from mempo.data.formats.reading import is_hub_name
 from mempo.models.families import check_family
@@ -55,7 +56,8 @@ def _check_data_paths(config: Config) -> None:
         _check_files(one, f"data.mix.{name}")
     if config.model.chat_template is not None:
         require_path(config.model.chat_template, "model.chat_template")
-    load_template(config.model.prompt_template)
+    check_tools(config.tools)
+    load_template(config.model.prompt_template, config.tools)
 
 
 def _check_files(data: DataConfig | MixedSetConfig, prefix: str) -> None:

@@ -3,6 +3,7 @@ refused, or two runs would stand in one file."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -57,6 +58,8 @@ MAY_CHANGE: Final = (
     "retriever.workers",
     "scoring.batch_tokens",
     "scoring.method",
+    "tools.*.max_error_rate",
+    "tools.*.timeout_s",
 )
 """Settings, or whole sections, that a resumed run may have otherwise (docs/running.md)."""
 
@@ -124,15 +127,24 @@ def _differences(
     version of this program."""
     for name in before.keys() & now.keys():
         old, new = before[name], now[name]
+        if _lists_sections(old) and _lists_sections(new) and len(old) == len(new):
+            old, new = dict(enumerate(old)), dict(enumerate(new))
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             yield from _differences(old, new, f"{prefix}{name}.")
         elif old != new and "${" not in str(old):
             yield f"{prefix}{name}", old, new
 
 
+def _lists_sections(value: Any) -> bool:
+    return isinstance(value, list) and any(isinstance(one, Mapping) for one in value)
+
+
 def _may_change(name: str) -> bool:
+    name = re.sub(r"(?<=^tools\.)\d+", "*", name)
     return any(name == free or name.startswith(f"{free}.") for free in MAY_CHANGE)
 
 
 def _shown(value: Any) -> str:
+    if _lists_sections(value):
+        return ", ".join(str(one.get("tag")) if isinstance(one, Mapping) else one for one in value)
     return "null" if value is None else str(value)

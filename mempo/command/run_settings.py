@@ -24,14 +24,14 @@ from mempo.command.cli import CONF_DIR, compose_tree, hydra_untouched, to_config
 from mempo.config import Config
 from mempo.evaluation.named_models import model_folder, named_models, run_of
 from mempo.evaluation.settings import check_shared
-from mempo.records.run_config import read_config, section
+from mempo.records.run_config import check_section, read_config
 from mempo.runtime.errors import ConfigError, MempoError
 from mempo.runtime.nested import leaves
 from mempo.runtime.program import hydra_value
 from mempo.runtime.run_folder import CONFIG_FILE, STARTED_IN_FILE
 
 _SECTIONS: Final = (
-    "model", "data", "retriever", "rollout", "engine", "reward", "scoring", "evaluation"
+    "model", "data", "retriever", "rollout", "engine", "reward", "scoring", "evaluation", "tools"
 )  # fmt: skip
 """What a run brings. The rest is how it was trained, and where: seed and devices are the call's."""
 
@@ -95,7 +95,7 @@ def evaluation_settings(overrides: Sequence[str], run_dir: str) -> EvaluationSet
     check_shared(configs)
     config = next(iter(configs.values()))
     own = {
-        name: dataclasses.replace(config, model=its.model, engine=its.engine)
+        name: dataclasses.replace(config, model=its.model, engine=its.engine, tools=its.tools)
         for name, its in configs.items()
     }
     return EvaluationSettings(config, own, told, next(iter(trees.values())))
@@ -130,7 +130,9 @@ def _with_settings_of(run: Path, defaults: DictConfig) -> dict[str, Any]:
     file = run / CONFIG_FILE
     try:
         found = read_config(file)
-        own = {name: section(found, name, file) for name in _SECTIONS if name in found}
+        own = [name for name in _SECTIONS if name in found]
+        for name in own:
+            check_section(found, name, file)
         started_in = _started_in(run)
         tree = OmegaConf.create(found)
         brought = {name: OmegaConf.to_container(tree[name], resolve=True) for name in own}
@@ -168,8 +170,8 @@ def _checked(tree: DictConfig, run: Path) -> Config:
 
 def _told(run: Path, base: Mapping[str, Any], tree: DictConfig) -> str:
     """Where settings come from, and what the command line changed."""
-    before = leaves({name: base[name] for name in _SECTIONS})
-    after = leaves({name: _plain(tree)[name] for name in _SECTIONS})
+    before = leaves(_by_number({name: base[name] for name in _SECTIONS}))
+    after = leaves(_by_number({name: _plain(tree)[name] for name in _SECTIONS}))
     changed = [
         f"{name}={after.get(name)}"
         for name in [*after, *(one for one in before if one not in after)]
@@ -178,6 +180,11 @@ def _told(run: Path, base: Mapping[str, Any], tree: DictConfig) -> str:
     more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
     here = f"; changed here: {', '.join(changed[:_SHOWN])}{more}" if changed else ""
     return f"settings of {run}{here}"
+
+
+def _by_number(sections: Mapping[str, Any]) -> dict[str, Any]:
+    """The tools as the command line calls them: ``tools.2.timeout_s``."""
+    return {**sections, "tools": dict(enumerate(sections["tools"]))}
 
 
 def _how_to_speak(setting: str, path: str) -> str:

@@ -26,11 +26,15 @@ from mempo.config.model import ArchitectureConfig, LoraSettings, ModelConfig
 from mempo.config.reporting import CallbacksConfig, HealthConfig, WandbConfig
 from mempo.config.retriever import RetrieverConfig
 from mempo.config.rollout import ContextConfig, CurriculumConfig, EngineConfig, RolloutConfig
+from mempo.config.tools import ACCESS, DEFAULT_TOOLS, SEARCH, ToolConfig
 from mempo.config.training import OptimizerConfig, SftConfig, TrainerConfig
 
 __all__ = [
+    "ACCESS",
+    "DEFAULT_TOOLS",
     "OTHER_SOURCES",
     "OVERLAP_IMPORTANCE_CAP",
+    "SEARCH",
     "AlgorithmConfig",
     "ArchitectureConfig",
     "CallbacksConfig",
@@ -54,6 +58,7 @@ __all__ = [
     "RolloutConfig",
     "ScoringConfig",
     "SftConfig",
+    "ToolConfig",
     "TrainerConfig",
     "WandbConfig",
     "WorldConfig",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from mempo.config.data import FORMATS_WITH_PASSAGES, DataConfig
@@ -23,6 +23,7 @@ from mempo.config.reporting import CallbacksConfig, WandbConfig
 from mempo.config.retriever import RetrieverConfig
 from mempo.config.rollout import EngineConfig, RolloutConfig
 from mempo.config.strict import STRICT
+from mempo.config.tools import ACCESS, DEFAULT_TOOLS, SEARCH, ToolConfig, check_together, entries
 from mempo.config.training import OptimizerConfig, SftConfig, TrainerConfig
 
 OVERLAP_IMPORTANCE_CAP: Final = 2.0
@@ -50,6 +51,7 @@ class Config:
     evaluation: EvaluationConfig
     logger: WandbConfig
     callbacks: CallbacksConfig
+    tools: Annotated[tuple[ToolConfig, ...], BeforeValidator(entries)] = DEFAULT_TOOLS
     stage: Literal["rl", "sft"] = "rl"
     seed: int = Field(default=0, ge=0)
     dry_run: bool = False
@@ -96,8 +98,19 @@ class Config:
                 "sft.train=adapters: there are none; add them with lora=default, or set "
                 "sft.train=all"
             )
+        self._check_tools()
         self._check_corpus()
         return self
+
+    def _check_tools(self) -> None:
+        check_together(self.tools)
+        used = {(tool._target_, tool.tag) for tool in self.tools}
+        needed = {(tool._target_, tool.tag) for tool in (SEARCH, ACCESS)}
+        if self.sft.enabled and self.sft.source == "world" and needed - used:
+            raise ValueError(
+                "tools: the demonstrations of the generated world search and open pages, and tools "
+                "leaves search or access out: list both, or choose sft=none or sft=file"
+            )
 
     def _check_corpus(self) -> None:
         if self.data.format == "world":

@@ -32,7 +32,7 @@ def _explain(detail: Any) -> str:
     if detail["type"] == "value_error":
         return (
             message
-            if setting in message or "." in message.split(" ")[0]
+            if setting in message or not detail["loc"] or "." in message.split(" ")[0]
             else f"{setting}: {message}"
         )
     return f"{setting}={detail.get('input')!r}: {message}"

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from mempo.agent.prompts import load_template, template_text
-from mempo.config import Config, SftConfig
+from mempo.agent.tools import protocol_of
+from mempo.config import DEFAULT_TOOLS, Config, SftConfig
 from mempo.demonstrations.world import configured_demonstrations
 from mempo.models.content import model_content
 from mempo.models.families import check_family
@@ -67,8 +68,9 @@ def demonstrations_key(config: Config) -> dict[str, Any]:
         "objectives": config.sft.objectives or config.data.objectives,
         "retriever": {name: getattr(config.retriever, name) for name in shown},
         "scoring": [config.scoring.filler, config.scoring.answer_template],
-        "prompt": template_text(config.model.prompt_template),
+        "prompt": template_text(config.model.prompt_template, config.tools),
         "system": config.model.system_prompt,
+        **_tools_key(config),
     }
 
 
@@ -108,9 +110,17 @@ def _files_key(config: Config) -> dict[str, Any]:
         "memory_context": config.rollout.memory_context,
         "max_model_len": config.engine.max_model_len,
         "short_chars": config.retriever.short_chars,
-        "prompt": template_text(config.model.prompt_template),
+        "prompt": template_text(config.model.prompt_template, config.tools),
         "system": config.model.system_prompt,
+        **_tools_key(config),
     }
+
+
+def _tools_key(config: Config) -> dict[str, Any]:
+    """What decides, besides the prompt, how a text with tools of one's own is read."""
+    read = [(tool.tag, tool.short_chars) for tool in config.tools]
+    usual = [(tool.tag, tool.short_chars) for tool in DEFAULT_TOOLS]
+    return {} if read == usual else {"tools": read}
 
 
 def _settings(sft: SftConfig, names: Sequence[str]) -> dict[str, Any]:
@@ -126,7 +136,9 @@ def _write_smollm2(folder: Path) -> None:
 def _write_tiny(config: Config, folder: Path) -> None:
     architecture = config.model.architecture
     assert architecture is not None
-    tokenizer = train_tokenizer(_world_texts(config), architecture.vocab_size)
+    tokenizer = train_tokenizer(
+        _world_texts(config), architecture.vocab_size, protocol_of(config.tools).tags
+    )
     model = build_tiny_model(architecture, tokenizer, config.sft.seed)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -134,7 +146,7 @@ def _write_tiny(config: Config, folder: Path) -> None:
 
 def _world_texts(config: Config) -> Iterable[str]:
     """What the tiny tokenizer is trained on: demonstrations, so no held-out name is seen."""
-    prompt = load_template(config.model.prompt_template)
+    prompt = load_template(config.model.prompt_template, config.tools)
     if config.model.system_prompt is not None:
         yield from [config.model.system_prompt] * _SYSTEM_PROMPT_REPEATS
     for demonstration in configured_demonstrations(config, _TOKENIZER_DEMONSTRATIONS):

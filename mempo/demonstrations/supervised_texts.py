@@ -11,6 +11,7 @@ from transformers import AutoConfig
 
 from mempo.agent.conversation import Conversation
 from mempo.agent.prompts import load_template
+from mempo.agent.tools import protocol_of
 from mempo.config import Config
 from mempo.demonstrations.asked_question import prompt_frame
 from mempo.demonstrations.encoding import TrainingText, encode_demonstration
@@ -37,8 +38,8 @@ def read_trajectories(config: Config) -> ReadTrajectories | None:
     ``DataError``."""
     if not config.sft.enabled or config.sft.source != "file":
         return None
-    frame = prompt_frame(load_template(config.model.prompt_template))
-    return read_trajectory_files(config.sft, frame)
+    frame = prompt_frame(load_template(config.model.prompt_template, config.tools))
+    return read_trajectory_files(config.sft, frame, protocol_of(config.tools))
 
 
 def supervised_texts(
@@ -68,15 +69,23 @@ def file_layout(config: Config, base: str, tokenizer: Any) -> Layout:
     """How the run lays out what it reads."""
     rollout = config.rollout
     return Layout(
-        Conversation(tokenizer, config.model.system_prompt),
-        load_template(config.model.prompt_template),
+        Conversation(tokenizer, config.model.system_prompt, protocol_of(config.tools)),
+        load_template(config.model.prompt_template, config.tools),
         rollout.max_observation_tokens,
         longest_text(config, base),
         config.sft.context or rollout.context,
         rollout.memory_context,
-        config.retriever.short_chars,
+        short_chars(config),
         config.sft.skip_bad_rows,
     )
+
+
+def short_chars(config: Config) -> dict[str, int]:
+    """Characters of a tool's result that later rounds see, by its tag; a tool that is not there
+    shows them all."""
+    of_pages = config.retriever.short_chars
+    found = {tool.tag: of_pages if tool.is_access else tool.short_chars for tool in config.tools}
+    return {tag: count for tag, count in found.items() if count is not None}
 
 
 def longest_text(config: Config, base: str) -> int:
@@ -117,8 +126,8 @@ def _notes(
 
 
 def _world_texts(config: Config, tokenizer: Any) -> list[TrainingText]:
-    conversation = Conversation(tokenizer, config.model.system_prompt)
-    template = load_template(config.model.prompt_template)
+    conversation = Conversation(tokenizer, config.model.system_prompt, protocol_of(config.tools))
+    template = load_template(config.model.prompt_template, config.tools)
     count = min(config.sft.demonstrations, config.sft.steps * config.sft.batch_size)
     with progress_bar("demonstrations", count) as bar:
         return [

@@ -8,7 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from mempo.agent.protocol import parse_round, trajectory_broken_rules
+from mempo.agent.protocol import (
+    DEFAULT_PROTOCOL,
+    Protocol,
+    parse_round,
+    trajectory_broken_rules,
+)
 from mempo.config import SftConfig
 from mempo.data.formats.reading import read_rows
 from mempo.data.formats.row import QuestionSource
@@ -21,7 +26,7 @@ from mempo.row_files.told import Told
 
 RULES: Final = {
     1: "every tag that opens also closes, and none closes that did not open",
-    2: "a round has exactly one <search>, <access> or <answer>",
+    2: f"a round has exactly one {DEFAULT_PROTOCOL.one_action}",
     3: "a round has exactly one <think> that is not blank, before its action",
     4: "the action's argument is not blank",
     5: "nothing stands outside the tags",
@@ -47,7 +52,9 @@ class ReadTrajectories:
     told: Told = field(compare=False)
 
 
-def read_trajectory_files(config: SftConfig, frame: PromptFrame) -> ReadTrajectories:
+def read_trajectory_files(
+    config: SftConfig, frame: PromptFrame, protocol: Protocol = DEFAULT_PROTOCOL
+) -> ReadTrajectories:
     """All usable rows of the files in ``sft.path``, in their order.
 
     Raises ``DataError`` with file, line and rule for the first row that cannot be used, which
@@ -61,11 +68,11 @@ def read_trajectory_files(config: SftConfig, frame: PromptFrame) -> ReadTrajecto
             try:
                 if isinstance(row, DataError):
                     raise row
-                trajectory = written_trajectory(row, frame)
+                trajectory = written_trajectory(row, frame, protocol)
                 if config.min_reward is not None and not _rewarded(trajectory, config.min_reward):
                     told.add(_BELOW, row.place)
                     continue
-                _check(trajectory, config.may_break)
+                _check(trajectory, config.may_break, protocol)
             except DataError as error:
                 if not config.skip_bad_rows:
                     raise DataError(f"{error}. {HOW_TO_SKIP}") from None
@@ -78,6 +85,10 @@ def read_trajectory_files(config: SftConfig, frame: PromptFrame) -> ReadTrajecto
         why = "; ".join(told.sentences()) or "the files hold no rows"
         raise DataError(f"sft.path={', '.join(config.paths)}: no trajectory is left: {why}")
     return ReadTrajectories(tuple(kept), count, told)
+
+
+def _rule(number: int, protocol: Protocol) -> str:
+    return RULES[number].replace(DEFAULT_PROTOCOL.one_action, protocol.one_action)
 
 
 def _rows(file: str) -> Iterator[Row | DataError]:
@@ -97,17 +108,17 @@ def _rewarded(trajectory: WrittenTrajectory, least: float) -> bool:
     return trajectory.reward > least
 
 
-def _check(trajectory: WrittenTrajectory, may_break: Sequence[int]) -> None:
+def _check(trajectory: WrittenTrajectory, may_break: Sequence[int], protocol: Protocol) -> None:
     """Raises ``DataError`` for the first broken rule that ``may_break`` does not name."""
     texts = [one.text for one in trajectory.rounds]
     for number, text in enumerate(texts, start=1):
-        for rule in parse_round(text, number).broken_rules:
+        for rule in parse_round(text, number, protocol).broken_rules:
             if rule not in may_break:
                 raise DataError(
                     f"{trajectory.place}: round {number} breaks rule {rule} of the protocol: "
-                    f"{RULES[rule]}"
+                    f"{_rule(rule, protocol)}"
                 )
-    if 7 in trajectory_broken_rules(texts) and 7 not in may_break:
+    if 7 in trajectory_broken_rules(texts, protocol) and 7 not in may_break:
         raise DataError(
             f"{trajectory.place}: the trajectory breaks rule 7 of the protocol: {RULES[7]}"
         )

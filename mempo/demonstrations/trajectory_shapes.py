@@ -18,7 +18,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from mempo.agent.protocol import OBSERVATION_CLOSE, OBSERVATION_OPEN, OBSERVATION_TAG, parse_round
+from mempo.agent.protocol import (
+    ANSWER_TAG,
+    DEFAULT_PROTOCOL,
+    OBSERVATION_CLOSE,
+    OBSERVATION_OPEN,
+    OBSERVATION_TAG,
+    Protocol,
+    parse_round,
+)
 from mempo.demonstrations.asked_question import Asked, PromptFrame, asked_question
 from mempo.row_files.rows import Row, seen
 
@@ -72,7 +80,9 @@ class _Message:
     text: str
 
 
-def written_trajectory(row: Row, frame: PromptFrame) -> WrittenTrajectory:
+def written_trajectory(
+    row: Row, frame: PromptFrame, protocol: Protocol = DEFAULT_PROTOCOL
+) -> WrittenTrajectory:
     """The row's question and rounds; ``frame`` is the run's own prompt, taken off the question.
 
     Raises ``DataError`` with the row's place when it has none of the shapes.
@@ -81,11 +91,11 @@ def written_trajectory(row: Row, frame: PromptFrame) -> WrittenTrajectory:
     if chat is not None:
         messages = _chat(row, chat)
         system = messages[0].text if messages[0].speaker == "system" else None
-        asked, rounds = _spoken(row, messages, frame)
+        asked, rounds = _spoken(row, messages, frame, protocol)
     elif row.first("rounds") is not None:
         asked, rounds = Asked(row.text("question")), _own_rounds(row)
     elif row.first("memory") is not None:
-        asked, rounds = _spoken(row, _records(row), frame)
+        asked, rounds = _spoken(row, _records(row), frame, protocol)
     elif row.first("q") is not None and row.first("r0") is not None:
         asked, rounds = asked_question(row, row.text("q"), frame), _numbered_rounds(row)
     else:
@@ -160,7 +170,7 @@ def _numbered_rounds(row: Row) -> list[WrittenRound]:
 
 
 def _spoken(
-    row: Row, messages: list[_Message], frame: PromptFrame
+    row: Row, messages: list[_Message], frame: PromptFrame, protocol: Protocol
 ) -> tuple[Asked, list[WrittenRound]]:
     """The question and the rounds of a chat. A system message is the run's own business."""
     if messages and messages[0].speaker == "system":
@@ -180,7 +190,7 @@ def _spoken(
                     f"message {number}: two assistant's turns follow each other without an "
                     "observation between them"
                 )
-            rounds += _split(message.text)
+            rounds += _split(message.text, protocol)
         elif not waits:
             raise row.fault(
                 f"message {number}: an observation must follow an assistant's turn, and none "
@@ -191,18 +201,18 @@ def _spoken(
     return asked, rounds
 
 
-def _split(text: str) -> Iterator[WrittenRound]:
-    """The rounds of an assistant's turn: one, or several where ``<information>`` follows a search
-    or an access (as in Search-R1's single texts). Elsewhere such a tag is the model's own."""
+def _split(text: str, protocol: Protocol) -> Iterator[WrittenRound]:
+    """The rounds of an assistant's turn: one, or several where ``<information>`` follows a tool's
+    call (as in Search-R1's single texts). Elsewhere such a tag is the model's own."""
     start, acted = 0, False
-    for span in parse_round(text, 1).spans:
+    for span in parse_round(text, 1, protocol).spans:
         if span.tag == OBSERVATION_TAG and span.closed and acted:
             yield WrittenRound(
                 text[start : span.start].rstrip(), unwrapped(text[span.start : span.end])
             )
             start, acted = span.end, False
         elif span.tag is not None or text[span.start : span.end].strip():
-            acted = span.kind == "action" and span.closed and span.tag != "answer"
+            acted = span.kind == "action" and span.closed and span.tag != ANSWER_TAG
     rest = text[start:].strip() if start else text
     if rest.strip() or not start:
         yield WrittenRound(rest, None)

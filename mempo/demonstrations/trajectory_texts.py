@@ -7,8 +7,9 @@ model can read ends with its last whole round.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Literal
 
 import jinja2
@@ -16,7 +17,7 @@ import jinja2
 from mempo.agent.context import AgentMemory
 from mempo.agent.conversation import Conversation
 from mempo.agent.observations import MORE_FOLLOWS, MORE_FOLLOWS_BRIEFLY
-from mempo.agent.protocol import OBSERVATION_CLOSE, OBSERVATION_OPEN, TAGS, parse_round
+from mempo.agent.protocol import OBSERVATION_CLOSE, OBSERVATION_OPEN, parse_round
 from mempo.config import ContextConfig
 from mempo.demonstrations.demonstration import Demonstration, Turn
 from mempo.demonstrations.encoding import TrainingText, encode_demonstration
@@ -25,7 +26,6 @@ from mempo.demonstrations.trajectory_shapes import WrittenTrajectory
 from mempo.row_files.rows import DataError
 from mempo.row_files.told import Told
 
-_TAGS: Final = frozenset(f"<{slash}{tag}>" for tag in TAGS for slash in ("", "/"))
 _SYSTEM: Final = "bring another system message, which is not used (model.system_prompt is)"
 _CUT: Final = "are longer than the limit (sft.max_tokens) and end with an earlier round"
 _LEFT_OUT: Final = "hold no round within the limit (sft.max_tokens) and were left out"
@@ -37,7 +37,8 @@ _OBSERVATIONS_CUT: Final = (
 @dataclass(frozen=True)
 class Layout:
     """How a run lays trajectories out. ``limit``: tokens of the longest text. ``short_chars``: what
-    is left of an opened page behind the newest result (``retriever.short_chars``)."""
+    is left of a result behind the newest one, by the tool's tag (``retriever.short_chars``); of
+    other tools all of it."""
 
     conversation: Conversation
     template: jinja2.Template
@@ -45,7 +46,7 @@ class Layout:
     limit: int
     context: Literal["full", "memory", "both"] = "full"
     memory_context: ContextConfig = field(default_factory=ContextConfig)
-    short_chars: int = 100
+    short_chars: Mapping[str, int] = field(default_factory=lambda: {"access": 100})
     skip_bad_rows: bool = False
 
 
@@ -91,7 +92,8 @@ def cut_at_round_end(text: TrainingText, limit: int) -> TrainingText | None:
 
 def _control_mark(trajectory: WrittenTrajectory, conversation: Conversation) -> str | None:
     """What is wrong with a trajectory whose rounds would be read as more than text."""
-    marks = [mark.text for mark in conversation.inert.marks if mark.text not in _TAGS]
+    tags = {f"<{slash}{tag}>" for tag in conversation.protocol.tags for slash in ("", "/")}
+    marks = [mark.text for mark in conversation.inert.marks if mark.text not in tags]
     for number, one in enumerate(trajectory.rounds, start=1):
         mark = next((mark for mark in marks if mark in one.text), None)
         if mark is not None:
@@ -109,11 +111,12 @@ def _is_the_runs(system: str, layout: Layout) -> bool:
 def _turns(trajectory: WrittenTrajectory, layout: Layout, told: Told) -> list[Turn]:
     """Assistant's turns and observations in turn, as the rollout would have kept them."""
     conversation = layout.conversation
+    read = partial(parse_round, protocol=conversation.protocol)
     turns: list[Turn] = []
     cut = False
     for number, one in enumerate(trajectory.rounds, start=1):
         # Nothing after an action is kept (specification section 2).
-        turns.append(Turn("assistant", one.text[: parse_round(one.text, number).action_end]))
+        turns.append(Turn("assistant", one.text[: read(one.text, number).action_end]))
         if one.observation is not None and number < len(trajectory.rounds):
             shown = conversation.inert(one.observation)
             wrapped = f"{OBSERVATION_OPEN}{shown}{OBSERVATION_CLOSE}"
@@ -140,12 +143,14 @@ def _seen(turns: Sequence[Turn], layout: Layout) -> Iterator[Turn]:
     """What the round that ``turns`` end with is shown in the memory context, and the round."""
     memory = AgentMemory()
     memory.add_prompt("")
+    read = partial(parse_round, protocol=layout.conversation.protocol)
     for before, turn in zip([None, *turns], turns[:-1], strict=False):
         if turn.role == "assistant":
             memory.add_generation(turn.text)
         else:
-            action = parse_round(before.text, 2).action if before is not None else None
-            short = _short(turn.text, layout.short_chars) if action == "access" else None
+            action = read(before.text, 2).action if before is not None else None
+            characters = layout.short_chars.get(action or "")
+            short = None if characters is None else _short(turn.text, characters)
             memory.add_result(action or "feedback", turn.text, short)
     settings = layout.memory_context
     for index in memory.kept_records(settings.keep_steps)[1:]:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mempo.agent.conversation import Conversation
-from mempo.config import Config, ModelConfig
+from mempo.agent.tools import protocol_of
+from mempo.config import Config
 from mempo.evaluation.named_models import model_folder, named_models
 from mempo.models.loading import load_tokenizer
 from mempo.runtime.errors import ConfigError, MempoError
@@ -45,14 +46,14 @@ def evaluated_models(
     names = list(paths) if named else list(paths.values())
     labels = names if named else short_labels(names)
     return [
-        EvaluatedModel(name, label, path, _conversation(path, setting, its.model), its)
+        EvaluatedModel(name, label, path, _conversation(path, setting, its), its)
         for name, label, path, its in zip(names, labels, paths.values(), configs, strict=True)
     ]
 
 
-def _conversation(path: str, setting: str, model: ModelConfig) -> Conversation:
+def _conversation(path: str, setting: str, config: Config) -> Conversation:
     try:
-        tokenizer = load_tokenizer(path, model.chat_template)
+        tokenizer = load_tokenizer(path, config.model.chat_template)
     except (OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ConfigError(
@@ -60,6 +61,6 @@ def _conversation(path: str, setting: str, model: ModelConfig) -> Conversation:
             "folder, or a hub name that can be reached"
         ) from None
     try:
-        return Conversation(tokenizer, model.system_prompt)
+        return Conversation(tokenizer, config.model.system_prompt, protocol_of(config.tools))
     except MempoError as error:
         raise ConfigError(f"{setting}={path}: {error}") from None

@@ -11,9 +11,9 @@ from mempo.runtime.errors import ConfigError
 from mempo.runtime.nested import leaves
 
 SHARED: Final = ("data", "retriever", "reward", "evaluation")
-"""Sections that are the same for all models of one call: tasks, tools and limits."""
+"""Sections that are the same for all models of one call: tasks, passages and limits."""
 
-OF_EACH_MODEL: Final = ("model", "engine")
+OF_EACH_MODEL: Final = ("model", "engine", "tools")
 """Sections that each model may have its own of."""
 
 # Settings under which no figure changes: a stopped call may go on with others.
@@ -31,14 +31,25 @@ def deciding_settings(config: Config, sections: Iterable[str]) -> dict[str, dict
     """What decides the figures, of these sections of the configuration."""
     found = {}
     for name in sections:
-        section = dataclasses.asdict(getattr(config, name))
+        section = _tools(config) if name == "tools" else dataclasses.asdict(getattr(config, name))
         left_out = _HOW_NOT_WHAT.get(name, ())
         found[name] = {key: value for key, value in section.items() if key not in left_out}
     return found
 
 
+def _tools(config: Config) -> dict[str, Any]:
+    """The tools by their places, without their limits of time and errors."""
+    left_out = ("timeout_s", "max_error_rate")
+    return {
+        str(place): {
+            key: value for key, value in dataclasses.asdict(tool).items() if key not in left_out
+        }
+        for place, tool in enumerate(config.tools)
+    }
+
+
 def check_shared(configs: Mapping[str, Config]) -> None:
-    """Raises ``ConfigError`` where models, by name, bring different tasks, tools or limits."""
+    """Raises ``ConfigError`` where models, by name, bring different tasks, passages or limits."""
     (first, config), *rest = configs.items()
     one = leaves(deciding_settings(config, SHARED))
     for name, other_config in rest:

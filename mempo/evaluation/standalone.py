@@ -13,7 +13,6 @@ from typing import Any, Protocol
 from mempo.agent.collection import Watch
 from mempo.agent.error_rate import ToolFailureError
 from mempo.agent.prompts import load_template
-from mempo.agent.protocol import STOP_STRINGS
 from mempo.agent.rollout import Rollout
 from mempo.config import Config
 from mempo.data.tasks import load_heldout_tasks
@@ -66,7 +65,7 @@ def start_engine(model: EvaluatedModel, config: Config) -> ModelEngine:
         config.engine,
         config.model.dtype,
         model.conversation.end_ids,
-        STOP_STRINGS,
+        model.conversation.protocol.stop_strings,
         engine_device(config.trainer.accelerator),
     )
 
@@ -86,7 +85,7 @@ def evaluate_models(
     """
     models = evaluated_models(config, own)
     for model in models:
-        load_template(model.config.model.prompt_template)
+        load_template(model.config.model.prompt_template, model.config.tools)
     sets = load_heldout_tasks(config)
     if sets.skipped_rows:
         print(f"{sets.skipped_rows} malformed rows were left out (data.skip_bad_rows)", flush=True)

@@ -8,7 +8,8 @@ from typing import Any
 from pydantic import ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass
 
-from mempo.records.run_config import read_config, section
+from mempo.agent.protocol import DEFAULT_PROTOCOL
+from mempo.records.run_config import check_section, read_config, section
 from mempo.records.run_results import read_evaluation, read_metrics
 from mempo.records.trajectory_lines import (
     Number,
@@ -35,6 +36,7 @@ class Settings:
     algorithm: str = ""
     memory_weight: Number = 1.0
     context: str = "full"
+    tools: tuple[str, ...] = DEFAULT_PROTOCOL.tools
     known: bool = False
 
 
@@ -97,6 +99,14 @@ def run_version(folder: Path) -> str:
     return "-".join(parts)
 
 
+def _tags(config: dict[str, Any], path: Path) -> list[Any] | None:
+    """Those of the run's tools, ``None`` where it tells none."""
+    if "tools" not in config:
+        return None
+    check_section(config, "tools", path)
+    return [one.get("tag") if isinstance(one, dict) else one for one in config["tools"]]
+
+
 def _read_settings(path: Path) -> Settings:
     if not path.is_file():
         return Settings()
@@ -105,6 +115,7 @@ def _read_settings(path: Path) -> Settings:
         "algorithm": section(config, "algorithm", path).get("name"),
         "memory_weight": section(config, "memory", path).get("weight"),
         "context": section(config, "rollout", path).get("context"),
+        "tools": _tags(config, path),
     }
     try:
         return Settings(

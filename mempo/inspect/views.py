@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mempo.agent.protocol import MEMORY_TAG, parse_round
+from mempo.agent.protocol import DEFAULT_PROTOCOL, MEMORY_TAG, Protocol, parse_round
 from mempo.inspect.differences import memory_difference
 from mempo.inspect.reading import Run
 from mempo.inspect.selection import by_importance, within
@@ -67,6 +67,7 @@ def trajectory_views(run: Run, limits: Limits) -> dict[str, Any]:
     Raises ``MempoError`` with the line of a trajectory whose chains of facts are not the world's.
     """
     tasks, observations = Table(), Table()
+    protocol = Protocol(run.settings.tools)
     groups = Counter((one.epoch, one.task) for one in run.trajectories)
     views: dict[int, dict[str, Any]] = {}
 
@@ -74,7 +75,9 @@ def trajectory_views(run: Run, limits: Limits) -> dict[str, Any]:
         line = run.trajectories[index]
         known = len(tasks.values), len(observations.values)
         try:
-            view = trajectory_view(line, run.settings.memory_weight, limits, tasks, observations)
+            view = trajectory_view(
+                line, run.settings.memory_weight, limits, tasks, observations, protocol
+            )
         except ValueError as error:
             path = run.folder / TRAJECTORIES_FILE
             raise MempoError(f"{path}, line {index + 1}: {error}") from None
@@ -94,7 +97,12 @@ def trajectory_views(run: Run, limits: Limits) -> dict[str, Any]:
 
 
 def trajectory_view(
-    line: TrajectoryLine, memory_weight: float, limits: Limits, tasks: Table, observations: Table
+    line: TrajectoryLine,
+    memory_weight: float,
+    limits: Limits,
+    tasks: Table,
+    observations: Table,
+    protocol: Protocol = DEFAULT_PROTOCOL,
 ) -> dict[str, Any]:
     """One trajectory; its task and observations go into the tables.
 
@@ -126,7 +134,7 @@ def trajectory_view(
         "rounds": [
             {
                 **_round_view(one, _memory_before(line.rounds, index)),
-                "spans": span_views(one, line.outcome_advantage, memory_weight),
+                "spans": span_views(one, line.outcome_advantage, memory_weight, protocol),
                 "final": _short(_final(line.outcome_advantage, memory_weight, one)),
                 "facts": [fact_code(history, index, one.number) for history in histories],
                 **_observation_view(one, limits.observation_chars, observations),
@@ -144,13 +152,16 @@ def fact_code(history: FactHistory, index: int, number: int) -> str:
 
 
 def span_views(
-    one: RoundLine, outcome_advantage: float | None, memory_weight: float
+    one: RoundLine,
+    outcome_advantage: float | None,
+    memory_weight: float,
+    protocol: Protocol = DEFAULT_PROTOCOL,
 ) -> list[tuple[str, str, float | None]]:
     """The round's text cut into (kind, text, final advantage); the texts together are the round's.
 
     The advantage is ``None`` where none was computed.
     """
-    spans = parse_round(one.text, max(one.number, 1)).spans
+    spans = parse_round(one.text, max(one.number, 1), protocol).spans
     memory = next((span for span in spans if span.tag == MEMORY_TAG and span.closed), None)
     return [
         (

@@ -9,7 +9,7 @@ need not be learnt anew for every name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -33,12 +33,15 @@ _INITIAL_STD = 0.02
 _ROPE_THETA = 1.0e6
 
 
-def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer with one token for each chat mark and each protocol tag."""
+def train_tokenizer(
+    texts: Iterable[str], vocab_size: int, tag_names: Sequence[str] = _TAGS
+) -> PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer with one token for each chat mark and each of the protocol's
+    tags."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tags = [mark for tag in _TAGS for mark in (f"<{tag}>", f"</{tag}>")]
+    tags = [mark for tag in tag_names for mark in (f"<{tag}>", f"</{tag}>")]
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size - len(tags),
         min_frequency=2,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -27,6 +27,18 @@ def read_config(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict) or not found:
         raise MempoError(f"{path}: it holds no settings: repair or remove it")
     return {str(name): value for name, value in found.items()}
+
+
+LISTS: Final = ("tools",)
+"""Sections that are lists of sections."""
+
+
+def check_section(config: dict[str, Any], name: str, path: Path) -> None:
+    """Raises ``MempoError`` for a section, or a list of them, that is none."""
+    if name not in LISTS:
+        section(config, name, path)
+    elif not isinstance(config[name], list):
+        raise MempoError(f"{path}: {name} is no list: repair or remove the file")
 
 
 def section(config: dict[str, Any], name: str, path: Path) -> dict[str, Any]:

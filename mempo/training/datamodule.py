@@ -15,10 +15,10 @@ from torch.utils.data import DataLoader
 
 from mempo.agent.collection import Watch
 from mempo.agent.conversation import Conversation
-from mempo.agent.protocol import STOP_STRINGS
 from mempo.agent.rollout import Rollout
 from mempo.agent.shared_rollout import SharedRollout
 from mempo.agent.state_machine import AgentSettings
+from mempo.agent.tools import make_tools, protocol_of
 from mempo.config import Config
 from mempo.data.epoch_order import epoch_tasks
 from mempo.data.tasks import TaskSets
@@ -62,7 +62,9 @@ class RolloutDataModule(L.LightningDataModule, RolloutSource):
         super().__init__()
         self.config = config
         self.tasks = tasks
-        self.conversation = Conversation(tokenizer, config.model.system_prompt)
+        protocol = protocol_of(config.tools)
+        self.conversation = Conversation(tokenizer, config.model.system_prompt, protocol)
+        self._tools = make_tools(config.tools)
         self.trajectories: list[Trajectory] = []
         self.phases = Phases()
         self.staleness = 0
@@ -96,7 +98,7 @@ class RolloutDataModule(L.LightningDataModule, RolloutSource):
                 self.config.engine,
                 self.config.model.dtype,
                 self.conversation.end_ids,
-                STOP_STRINGS,
+                self.conversation.protocol.stop_strings,
                 engine_device(self.config.trainer.accelerator),
             )
 
@@ -157,6 +159,7 @@ class RolloutDataModule(L.LightningDataModule, RolloutSource):
             SharedEngine(self._engine, self.engine_group) if shared else self._engine,
             self.conversation,
             self.tasks.retrievers,
+            self._tools,
         )
 
     def sync_weights(self) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mempo.agent.conversation import Conversation
-from mempo.agent.protocol import STOP_STRINGS
 from mempo.engine.interface import Generation, Sampling
 from mempo.retrieval.base import InMemoryRetriever, Page, Passage, RetrievalError
 
@@ -95,7 +94,8 @@ class ScriptedEngine:
                 return Generation(key, sampled, [LOGPROB] * len(sampled), "length")
             sampled.append(token)
             text = self._conversation.decode(sampled)
-            if token in self._conversation.end_ids or any(stop in text for stop in STOP_STRINGS):
+            stops = self._conversation.protocol.stop_strings
+            if token in self._conversation.end_ids or any(stop in text for stop in stops):
                 break
         return Generation(key, sampled, [LOGPROB] * len(sampled), "stop")
 

@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from mempo.agent.collection import Collection
-from mempo.agent.error_rate import ErrorRate
+from mempo.agent.error_rate import ErrorRate, ErrorRates
 from mempo.agent.tools import ToolResult
 from mempo.ask.agent import LoadedAgent, whole_rounds
 from mempo.runtime.errors import ConfigError, MempoError
@@ -136,7 +136,7 @@ class Answering:
                 while self._take(collection):
                     # Each question is judged by itself: at this rate nothing is raised.
                     for key, trajectory in collection.turn(
-                        self._at_once, ErrorRate(1.0), _IDLE_SECONDS
+                        self._at_once, ErrorRates(ErrorRate(1.0)), _IDLE_SECONDS
                     ):
                         self._tell(key, trajectory)
                 self._stopped = True
