@@ -8,6 +8,7 @@ setup(
     package_data={
         "mempo": ["py.typed"],
         "mempo.agent.prompts": ["*.txt"],
+        "mempo.command": ["scaffolds/**/*"],
         "mempo.demonstrations": ["shipped/*"],
         "mempo.ask.served": ["page/*"],
         "mempo.inspect": ["page/*"],

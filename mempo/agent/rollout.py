@@ -167,8 +167,10 @@ class Rollout:
         own = {}
         for tool in self.toolbox.counted_apart:
             tag, rate = tool.entry.tag, tool.entry.max_error_rate
-            said = (usual, setting) if rate is None else (rate, f"{tool.setting}.max_error_rate")
-            own[tag] = ErrorRate(said[0], setting=said[1], tool=tag)
+            if rate is None:
+                own[tag] = ErrorRate(usual, setting=setting, tool=tag)
+            else:
+                own[tag] = ErrorRate(rate, setting=f"{tool.setting}.max_error_rate", tool=tag)
         return ErrorRates(ErrorRate(usual), own)
 
     def prompt_ids(self, task: Task) -> list[int]:

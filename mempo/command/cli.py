@@ -209,6 +209,11 @@ def explain_composition(error: HydraException, config_name: str, program: str | 
     missing = re.search(r"Could not find '(\w+)/([^']+)'", text)
     if missing is not None and (CONF_DIR / missing[1]).is_dir():
         return _no_option(missing[1], missing[2], text)
+    if in_tools := re.match(r"Error merging override (\+*tools\.\d+\.\S+)", text):
+        return (
+            f"{in_tools[1].lstrip('+')}: the list of tools has no such place: write it into the "
+            "list's own file (docs/extending.md), or +tools… where the entry only leaves it out"
+        )
     match = re.match(r"Could not override '([^']+)'", text)
     if match is None:
         return text

@@ -38,6 +38,7 @@ SUBCOMMANDS: Final = {
     "index": Subcommand("mempo.retrieval.build", "build an index of passages on disk"),
     "serve": Subcommand("mempo.retrieval.serve", "serve search over passages to other machines"),
     "recall": Subcommand("mempo.command.recall", "measure how many questions find their passages"),
+    "init": Subcommand("mempo.command.init", "begin a tool, a reward or a callback of your own"),
 }
 
 USAGE: Final = """\

@@ -21,11 +21,12 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from mempo.command.cli import CONF_DIR, compose_tree, hydra_untouched, to_config
-from mempo.config import Config
+from mempo.config import DEFAULT_TOOLS, Config
 from mempo.evaluation.named_models import model_folder, named_models, run_of
 from mempo.evaluation.settings import check_shared
 from mempo.records.run_config import check_section, read_config
 from mempo.runtime.errors import ConfigError, MempoError
+from mempo.runtime.named_objects import find_modules_in
 from mempo.runtime.nested import leaves
 from mempo.runtime.program import hydra_value
 from mempo.runtime.run_folder import CONFIG_FILE, STARTED_IN_FILE
@@ -149,6 +150,8 @@ def _with_settings_of(run: Path, defaults: DictConfig) -> dict[str, Any]:
         path = OmegaConf.select(base, name)
         if isinstance(path, str) and started_in is not None and (started_in / path).exists():
             OmegaConf.update(base, name, str(started_in / path))
+    if started_in is not None and _own_tools(_plain(base)):
+        find_modules_in(started_in)
     return _plain(base)
 
 
@@ -179,7 +182,15 @@ def _told(run: Path, base: Mapping[str, Any], tree: DictConfig) -> str:
     ]
     more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
     here = f"; changed here: {', '.join(changed[:_SHOWN])}{more}" if changed else ""
-    return f"settings of {run}{here}"
+    own = _own_tools(_plain(tree))
+    tools = f"; its own tools: {', '.join(own)}" if own else ""
+    return f"settings of {run}{tools}{here}"
+
+
+def _own_tools(tree: Mapping[str, Any]) -> list[str]:
+    """The import paths of tools that are not the program's, which will be run."""
+    named = [str(tool.get("_target_")) for tool in tree["tools"] if isinstance(tool, Mapping)]
+    return [name for name in named if name not in {tool._target_ for tool in DEFAULT_TOOLS}]
 
 
 def _by_number(sections: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ LARGEST_SEED: Final = 2**32 - 1
 LARGEST_FRACTION: Final = 1e9
 
 _MAY_BE_EMPTY: Final = ("scoring.filler", "model.system_prompt")
-_FREE: Final = ("callbacks.more.",)
+_FREE: Final = re.compile(r"(callbacks\.more|tools\.\d+\.arguments)\.")
 """Arguments of a person's own classes."""
 
 
@@ -41,12 +42,13 @@ def _look(prefix: str, given: Any, checked: Any) -> Iterator[str]:
             yield from _look(f"{prefix}{name}.", value, typed)
         return
     setting = prefix.removesuffix(".")
-    if setting.startswith(_FREE):
+    if _FREE.match(setting):
         return
     if isinstance(given, (list, tuple)):
         typed_items = checked if isinstance(checked, (list, tuple)) else [None] * len(given)
-        for value, typed in zip(given, typed_items, strict=False):
-            yield from _look(prefix, value, typed)
+        for index, (value, typed) in enumerate(zip(given, typed_items, strict=False)):
+            place = f"{index}." if isinstance(value, Mapping) else ""
+            yield from _look(f"{prefix}{place}", value, typed)
         return
     problem = _problem(setting, given, checked)
     if problem is not None:

@@ -23,15 +23,15 @@ class ToolConfig:
     """One tool (specification section 3; docs/extending.md).
 
     ``_target_`` is a class or function by import path, and ``arguments`` are its own.
-    ``argument`` and ``description`` are what the instructions say of it; a tool with a blank
-    description is not named there. ``timeout_s`` bounds a call, in seconds; above the share
-    ``max_error_rate`` of failed calls the run stops. An observation has at most ``max_chars``
+    ``argument`` and ``description`` are what the instructions say of it; a tool without a
+    description (``None``) is not named there. ``timeout_s`` bounds a call, in seconds; above the
+    share ``max_error_rate`` of failed calls the run stops. An observation has at most ``max_chars``
     characters, and later rounds see the first ``short_chars`` of it (``None``: all).
     """
 
     _target_: str
     tag: str
-    description: str
+    description: str | None
     argument: str = "the input"
     timeout_s: float | None = Field(default=None, gt=0)
     max_error_rate: float | None = Field(default=None, ge=0.0, le=1.0)

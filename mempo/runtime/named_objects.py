@@ -11,6 +11,12 @@ from typing import Any
 from mempo.runtime.errors import ConfigError
 
 
+def find_modules_in(folder: Path) -> None:
+    """``named_object`` looks into this folder too, behind all others."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+
+
 def named_object(name: str, setting: str) -> Any:
     """What ``name`` stands for; modules are found in the current folder too.
 
@@ -20,9 +26,8 @@ def named_object(name: str, setting: str) -> Any:
     module_name, _, attribute = name.rpartition(".")
     if not module_name:
         raise ConfigError(f"{setting}={name}: write it as module.name, as my_module.{name}")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)  # last: a file of the current folder hides no installed module
+    here = Path.cwd()
+    find_modules_in(here)  # last: a file of the current folder hides no installed module
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

@@ -32,6 +32,11 @@ def started_by_process() -> str:
     return _as_typed(sys.argv[0])
 
 
+def interpreter() -> str:
+    """This Python, as it can be typed here."""
+    return _as_typed(sys.executable)
+
+
 def _as_typed(program: str) -> str:
     """The name alone where the shell finds the program by it, else its path from here."""
     path, name = Path(program).absolute(), Path(program).name

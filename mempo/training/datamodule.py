@@ -18,7 +18,7 @@ from mempo.agent.conversation import Conversation
 from mempo.agent.rollout import Rollout
 from mempo.agent.shared_rollout import SharedRollout
 from mempo.agent.state_machine import AgentSettings
-from mempo.agent.tools import make_tools, protocol_of
+from mempo.agent.tools import MadeTool, make_tools, protocol_of
 from mempo.config import Config
 from mempo.data.epoch_order import epoch_tasks
 from mempo.data.tasks import TaskSets
@@ -52,19 +52,27 @@ class RolloutDataModule(L.LightningDataModule, RolloutSource):
         model_folder: what the engine opens; its weights are replaced at the first sync.
         tokenizer: the policy's tokenizer.
         tasks: training and held-out tasks with their retrievers.
+        tools: the configuration's tools, made once for the run (``None``: they are made here).
 
     ``trajectories``, ``phases``, ``staleness`` and ``record`` hold the current epoch
     (``EpochSource``); ``staleness`` is 1 with ``rollout.overlap``, else 0. ``rollout`` is also what
     the evaluation uses.
     """
 
-    def __init__(self, config: Config, model_folder: str, tokenizer: Any, tasks: TaskSets) -> None:
+    def __init__(
+        self,
+        config: Config,
+        model_folder: str,
+        tokenizer: Any,
+        tasks: TaskSets,
+        tools: Sequence[MadeTool] | None = None,
+    ) -> None:
         super().__init__()
         self.config = config
         self.tasks = tasks
         protocol = protocol_of(config.tools)
         self.conversation = Conversation(tokenizer, config.model.system_prompt, protocol)
-        self._tools = make_tools(config.tools)
+        self._tools = make_tools(config.tools) if tools is None else tools
         self.trajectories: list[Trajectory] = []
         self.phases = Phases()
         self.staleness = 0

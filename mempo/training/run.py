@@ -20,6 +20,7 @@ from lightning.pytorch.profilers import (
 )
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 
+from mempo.agent.tools import MadeTool, make_tools
 from mempo.config import Config, TrainerConfig
 from mempo.data.tasks import TaskSets, load_task_sets
 from mempo.demonstrations.shipped import shipped_start
@@ -78,6 +79,7 @@ def train(
             f"nothing else: for data={config.data.format} take another model"
         )
     trajectories = read_trajectories(config)
+    tools = make_tools(config.tools)
     accepted()
     if config.sft.enabled:
         start = supervised_start(config, callbacks.supervised, trajectories)
@@ -89,7 +91,7 @@ def train(
         start = start_folder(config)
     if config.stage == "sft":
         return {}
-    return reinforce(config, start, tasks, callbacks.reinforcement)
+    return reinforce(config, start, tasks, callbacks.reinforcement, tools)
 
 
 def supervised_start(
@@ -130,11 +132,16 @@ def supervised_start(
 
 
 def reinforce(
-    config: Config, start: str, tasks: TaskSets, callbacks: Sequence[Callback]
+    config: Config,
+    start: str,
+    tasks: TaskSets,
+    callbacks: Sequence[Callback],
+    tools: Sequence[MadeTool] | None = None,
 ) -> dict[str, float]:
     """The RL stage: rollouts, memory rewards, PPO updates, until ``trainer.max_epochs``.
 
     ``callbacks`` score the trajectories and write what the run leaves (``callbacks.build``).
+    ``tools`` are the configuration's, made (``None``: they are made here).
     """
     tokenizer = load_tokenizer(start, config.model.chat_template)
     if tasks.skipped_rows:
@@ -150,7 +157,7 @@ def reinforce(
     module = MemPOModule(policy, config, reference, start)
     if config.ckpt_path is not None:
         check_fits(config.ckpt_path, module.state_dict())
-    datamodule = RolloutDataModule(config, start, tokenizer, tasks)
+    datamodule = RolloutDataModule(config, start, tokenizer, tasks, tools)
     trainer = L.Trainer(
         **trainer_arguments(config),
         max_epochs=config.trainer.max_epochs,

@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 
 from mempo.agent.collection import Attempt, Collection
-from mempo.agent.error_rate import ErrorRate
+from mempo.agent.error_rate import ErrorRate, ErrorRates
 from mempo.agent.rollout import Rollout
 from mempo.agent.state_machine import AgentSettings
 from mempo.agent.tools import ToolBox
@@ -42,7 +42,7 @@ class Held(Executor):
 
 
 def turn(collection: Collection, at_once: int = 9) -> list[tuple[str, str | None]]:
-    found = collection.turn(at_once, ErrorRate(0.2), idle_s=0.0)
+    found = collection.turn(at_once, ErrorRates(ErrorRate(0.2)), idle_s=0.0)
     return [(key, one.ending) for key, one in found]
 
 

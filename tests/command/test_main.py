@@ -22,7 +22,7 @@ from tests.support.programs import ROOT, run_program
 
 NAMES = (
     "train", "evaluate", "ask", "inspect", "plots", "forgetting", "dashboard", "index", "serve",
-    "recall",
+    "recall", "init",
 )  # fmt: skip
 
 

@@ -143,3 +143,33 @@ def test_an_ascii_terminal_gets_every_line() -> None:
         env={"PATH": "/usr/bin:/bin", "PYTHONIOENCODING": "ascii"},
     )
     assert plain.stdout == "a \\u2013 b\n"
+
+
+def test_tools_may_change_their_limits_and_nothing_else(tmp_path: Path) -> None:
+    counter = {"tag": "count", "_target_": "tests.support.own_tools.Counter", "description": None}
+
+    def composed(*overrides: str, **changed: Any) -> Any:
+        found = tree(tmp_path / "run", *overrides)
+        found.tools.append({**counter, **changed})
+        return found
+
+    folder = tmp_path / "run"
+    begin(folder, epochs=2)
+    whole = OmegaConf.to_container(composed(), resolve=True)
+    (folder / ".hydra" / "config.yaml").write_text(yaml.safe_dump(whole))
+
+    def resumed(found: Any) -> None:
+        found.resume = "auto"
+        plain = cast(dict[str, Any], OmegaConf.to_container(found, resolve=True))
+        check_resume(to_config(found), plain)
+
+    resumed(composed())
+    resumed(composed("tools.0.timeout_s=3", "tools.1.max_error_rate=0.5"))
+    for other, words in (
+        (composed(tag="add"), r"tools\.2\.tag is add and was count"),
+        (composed(_target_="a.b"), r"tools\.2\._target_ is a\.b and was tests\.support"),
+        (composed("tools.0.description=x"), r"tools\.0\.description is x and was to search for"),
+        (tree(folder), "tools is search, access and was search, access, count"),
+    ):
+        with pytest.raises(ConfigError, match=f"holds another run: .*{words}"):
+            resumed(other)

@@ -6,15 +6,18 @@ worth the name: what is composed needs no more.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from mempo.command.cli import compose, compose_tree
+from mempo.command.preflight import check_evaluated_paths
 from mempo.command.run_settings import EvaluationSettings, evaluation_settings
-from mempo.config import Config
+from mempo.config import DEFAULT_TOOLS, Config
 from mempo.evaluation.settings import deciding_settings
 from mempo.runtime.errors import ConfigError
 from tests.support.programs import ROOT, run_program
@@ -235,7 +238,7 @@ def test_what_only_training_reads_is_not_brought(tmp_path: Path) -> None:
     """A template file that is gone, whose text the run's model folder holds, and sampling."""
     run = make_run(tmp_path / "run", ["experiment=debug"])
     file = run / ".hydra" / "config.yaml"
-    tree = OmegaConf.load(file)
+    tree = cast(DictConfig, OmegaConf.load(file))
     tree.model.chat_template, tree.rollout.top_p = "gone.jinja", 0.9
     OmegaConf.save(tree, file)
     config = settings(f"evaluation.model_path={run}").config
@@ -265,3 +268,51 @@ def test_missing_paths_are_told_before_the_imports(tmp_path: Path) -> None:
     output = run_program(str(program), *asked, expect=2, folder=tmp_path)
     assert f"error: evaluation.model_path={tmp_path}/missing: no such folder" in output
     assert output.endswith("\n[]\n")
+
+
+def with_tool(run: Path, target: str) -> Path:
+    """The run with one more tool."""
+    file = run / ".hydra" / "config.yaml"
+    tree = cast(DictConfig, OmegaConf.load(file))
+    tree.tools.append({"tag": "mine", "_target_": target, "description": "to do it"})
+    OmegaConf.save(tree, file)
+    return run
+
+
+def test_a_run_brings_its_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also from the folder that it was started in, where another one is the current one."""
+    there, here = tmp_path / "there", tmp_path / "here"
+    for folder in (there, here):
+        folder.mkdir()
+    (there / "a_tool_of_there.py").write_text("def tool(argument, task): return argument\n")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(here)
+    target = "a_tool_of_there.tool"
+    own = with_tool(make_run(tmp_path / "own", ["experiment=debug"], there), target)
+    usual = make_run(tmp_path / "usual", ["experiment=debug"], there)
+    found = settings(f"evaluation.model_path={own}", "tools.1.timeout_s=4")
+    assert [(one.tag, one._target_) for one in found.config.tools[2:]] == [("mine", target)]
+    assert found.config.tools[1].timeout_s == 4
+    assert found.told == [
+        f"settings of {own}; its own tools: {target}; changed here: tools.1.timeout_s=4"
+    ]
+    check_evaluated_paths(found.config)
+    assert settings(f"evaluation.model_path={own}", "tools=default").config.tools == DEFAULT_TOOLS
+    both = settings(f"evaluation.models={{a: {own}, b: {usual}}}").own
+    assert {name: len(one.tools) for name, one in both.items()} == {"a": 3, "b": 2}
+    decided = {name: deciding_settings(one, ("tools",)) for name, one in both.items()}
+    assert decided["a"] != decided["b"]
+    assert "timeout_s" not in decided["a"]["tools"]["2"]
+    lost = with_tool(make_run(tmp_path / "lost", ["experiment=debug"], here), "nowhere_at_all.tool")
+    with pytest.raises(ConfigError, match=r"tools\.2\._target_=nowhere_at_all.*no module nowhere"):
+        check_evaluated_paths(settings(f"evaluation.model_path={lost}").config)
+
+
+def test_damaged_tools_of_a_run_get_a_sentence(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", ["experiment=debug"])
+    file = run / ".hydra" / "config.yaml"
+    tree = cast(DictConfig, OmegaConf.load(file))
+    tree.tools = {"search": 1}
+    OmegaConf.save(tree, file)
+    with pytest.raises(ConfigError, match=r"config\.yaml: tools is no list: repair or remove"):
+        settings(f"evaluation.model_path={run}")

@@ -11,10 +11,11 @@ import jinja2
 import pytest
 
 from mempo.agent.conversation import Conversation
+from mempo.agent.protocol import Protocol
 from mempo.agent.rollout import Rollout
 from mempo.agent.state_machine import AgentSettings
-from mempo.agent.tools import ToolBox
-from mempo.config import ContextConfig, RetrieverConfig, SftConfig
+from mempo.agent.tools import ToolBox, make_tools, protocol_of
+from mempo.config import SEARCH, ContextConfig, RetrieverConfig, SftConfig, ToolConfig
 from mempo.demonstrations.asked_question import prompt_frame
 from mempo.demonstrations.encoding import TrainingText
 from mempo.demonstrations.trajectory_files import read_trajectory_files
@@ -26,7 +27,7 @@ from mempo.row_files.rows import DataError
 from mempo.row_files.told import Told
 from mempo.trajectory import Objective, Task, Trajectory
 from tests.support.fakes import FakeRetriever, ScriptedEngine
-from tests.support.small_tokenizers import SYSTEM, TEMPLATES, make_conversation
+from tests.support.small_tokenizers import SYSTEM, TEMPLATES, make_conversation, make_tokenizer
 
 PAGES = {
     "Ann": "Ann was born in Rome. " * 20,
@@ -214,3 +215,36 @@ def test_another_system_message_is_counted_and_not_used(tmp_path: Path) -> None:
         "1 rows bring another system message, which is not used (model.system_prompt is) (the "
         f"first: {path}:2)"
     ]
+
+
+@pytest.mark.parametrize("context", ["full", "memory"])
+def test_tools_of_ones_own_are_laid_out_as_the_rollout_lays_them_out(
+    context: Any, tmp_path: Path
+) -> None:
+    shout = ToolConfig("tests.support.own_tools.shout", "shout", None, short_chars=3)
+    tools = (SEARCH, shout)
+    script = [
+        "<think>so</think><shout>Ann</shout>",
+        "<mem>a</mem><think>so</think><search>Ann</search>",
+        "<mem>b</mem><think>so</think><shout>Rome</shout>",
+        "<mem>c</mem><think>done</think><answer>Ann</answer>",
+    ]
+    conversation = Conversation(make_tokenizer("tags"), SYSTEM, protocol_of(tools))
+    box = ToolBox(
+        {"default": FakeRetriever(PAGES)}, RetrieverConfig(), conversation.inert, make_tools(tools)
+    )
+    rollout = Rollout(ScriptedEngine(conversation, script), conversation, box, TEMPLATE)
+    task = Task("t", (Objective(QUESTION, ("Ann",)),))
+    limits = AgentSettings(context, 8, 5000, 500, BUDGET)
+    (rolled,) = rollout.collect([task], 1, limits, Sampling())
+    assert (rolled.tool_calls, rolled.format_valid) == (3, True)
+    assert rolled.rounds[0].observation_short == "<information>ANN</information>"
+    path = write(tmp_path / "a.jsonl", trajectory_record(rolled))
+    config = SftConfig(source="file", path=str(path))
+    with pytest.raises(DataError, match="exactly one <search>, <access> or <answer>"):
+        read_trajectory_files(config, prompt_frame(TEMPLATE))
+    with pytest.raises(DataError, match="exactly one <find> or <answer>"):
+        read_trajectory_files(config, prompt_frame(TEMPLATE), Protocol(("find",)))
+    read = read_trajectory_files(config, prompt_frame(TEMPLATE), conversation.protocol)
+    layout = Layout(conversation, TEMPLATE, BUDGET, 4000, context, short_chars={"shout": 3})
+    assert_equals(list(trajectory_texts(read.trajectories, layout, Told())), rolled)

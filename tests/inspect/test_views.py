@@ -15,12 +15,15 @@ from mempo.inspect.reading import read_run
 from mempo.inspect.selection import by_importance, within
 from mempo.inspect.views import Limits, Table, span_views, trajectory_view, trajectory_views
 from mempo.records.trajectory_lines import RoundLine, TrajectoryLine
+from mempo.runtime.errors import MempoError
 from tests.support.inspected_run import (
     WORLD_ROUNDS,
     Elements,
+    make_run,
     round_line,
     trajectory,
     world_trajectory,
+    write_lines,
 )
 
 
@@ -115,3 +118,23 @@ def test_observations_are_cut_and_the_budget_holds(run: Path) -> None:
     # A number that a person asks for is theirs, whatever it weighs.
     asked = Limits(trajectories=3, budget=1)
     assert len(trajectory_views(read_run(run), asked)["trajectories"]) == 3
+
+
+def test_rounds_are_cut_by_the_runs_own_tags(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    text = "<think>so</think><calculate>1 + 1</calculate>"
+    rounds = [round_line(1, text=text, action="calculate", argument="1 + 1")]
+    write_lines(run / "trajectories.jsonl", [trajectory("sum", 0, rounds=rounds)])
+    config = run / ".hydra" / "config.yaml"
+    config.parent.mkdir()
+    config.write_text("tools: [search, {tag: calculate, _target_: a.b, description: null}]\n")
+    (view,) = trajectory_views(read_run(run), Limits())["trajectories"]
+    assert view["rounds"][0]["action"] == "calculate"
+    assert [kind for kind, *_ in view["rounds"][0]["spans"]] == ["thought", "action"]
+    config.write_text("seed: 3\n")
+    (view,) = trajectory_views(read_run(run), Limits())["trajectories"]
+    kinds = [kind for kind, *_ in view["rounds"][0]["spans"]]
+    assert kinds == ["thought", "other"]
+    config.write_text("tools: 4\n")
+    with pytest.raises(MempoError, match=r"config\.yaml: tools is no list"):
+        read_run(run)

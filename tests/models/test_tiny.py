@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from mempo.agent.conversation import Conversation
-from mempo.agent.protocol import TAGS
+from mempo.agent.protocol import TAGS, Protocol
 from mempo.config import ArchitectureConfig
 from mempo.models.tiny import build_tiny_model, train_tokenizer
 
@@ -141,3 +141,11 @@ def test_the_tiny_model_starts_with_an_induction_head() -> None:
     logprobs = logits.log_softmax(-1)[:, :-1].gather(-1, ids[:, 1:, None]).squeeze(-1)
     first_words, second_words = -logprobs[:, 1::2].mean(), -logprobs[:, 40::2].mean()
     assert second_words < first_words - 1.0
+
+
+def test_a_tool_of_ones_own_has_one_token_for_each_tag() -> None:
+    usual = train_tokenizer(TEXTS, 400)
+    own = train_tokenizer(TEXTS, 400, Protocol(("search", "access", "calculate")).tags)
+    assert len(usual.tokenize("<calculate>")) > 1
+    assert own.tokenize("<calculate>1</calculate>") == ["<calculate>", "1", "</calculate>"]
+    assert len(own) == len(usual) + 2

@@ -28,7 +28,7 @@ def template_text(name: str, tools: Sequence[ToolConfig] = DEFAULT_TOOLS) -> str
 
 def described(tools: Sequence[ToolConfig]) -> list[ToolConfig]:
     """The tools that instructions name."""
-    return [tool for tool in tools if tool.description.strip()]
+    return [tool for tool in tools if tool.description is not None]
 
 
 def _is_packaged(name: str) -> bool:
@@ -72,6 +72,6 @@ def load_template(name: str, tools: Sequence[ToolConfig] = DEFAULT_TOOLS) -> jin
             raise ConfigError(
                 f"model.prompt_template={name}: the template does not name the tool <{tool.tag}>: "
                 "write it, or go through {{ tools }} as mempo/agent/prompts/default.txt does; "
-                'a tool with description: "" need not be named'
+                "a tool with description: null need not be named"
             )
     return template

@@ -17,7 +17,7 @@ from mempo.runtime.named_objects import named_object
 from mempo.trajectory import Task
 
 _CONTRACT: Final = (
-    "a tool is a function (argument: str, task: Task) -> str, a class whose instances are called "
+    "A tool is a function (argument: str, task: Task) -> str, a class whose instances are called "
     "so, or one with session(task), which gives a function (argument: str) -> str"
 )
 
@@ -44,8 +44,8 @@ def check_tools(tools: Sequence[ToolConfig]) -> None:
 
 
 def make_tools(tools: Sequence[ToolConfig]) -> tuple[MadeTool, ...]:
-    """One tool for each entry. Raises ``ConfigError`` as ``check_tools``, and where a class cannot
-    be made with its ``arguments``."""
+    """One tool for each entry. Raises ``ConfigError`` as ``check_tools``; what a class raises
+    itself comes through."""
     return tuple(
         MadeTool(entry, f"tools.{index}", _made(entry, f"tools.{index}"))
         for index, entry in enumerate(tools)
@@ -58,12 +58,7 @@ def _made(entry: ToolConfig, setting: str) -> PassageTool | Sessions:
         return found()
     if not isinstance(found, type):
         return _for_every_task(functools.partial(found, **entry.arguments))
-    try:
-        made: Any = found(**entry.arguments)
-    except Exception as error:
-        raise ConfigError(
-            f"{setting}._target_={entry._target_} cannot be made: {type(error).__name__}: {error}"
-        ) from error
+    made: Any = found(**entry.arguments)
     session: Sessions | None = getattr(made, "session", None)
     return session if session is not None else _for_every_task(made)
 
@@ -79,7 +74,7 @@ def _found(entry: ToolConfig, setting: str) -> Any:
     if found is Search or found is Access:
         return found
     if not callable(found):
-        raise ConfigError(f"{named} is a {type(found).__name__}: {_CONTRACT}")
+        raise ConfigError(f"{named} is a {type(found).__name__}. {_CONTRACT}")
     if isinstance(found, type):
         _require(found, f"{named} and its arguments", **entry.arguments)
         method = getattr(found, "session", None)
@@ -87,7 +82,7 @@ def _found(entry: ToolConfig, setting: str) -> Any:
         call = inspect.getattr_static(found, "__call__", None)
         method = method or (call if inspect.isfunction(call) else None)
         if method is None:
-            raise ConfigError(f"{named} has neither session nor __call__: {_CONTRACT}")
+            raise ConfigError(f"{named} has neither session nor __call__. {_CONTRACT}")
         _require(method, named, *given)
     else:
         method = found
@@ -106,4 +101,5 @@ def _require(function: Any, named: str, *arguments: object, **more: object) -> N
     try:
         signature.bind(*arguments, **more)
     except TypeError as error:
-        raise ConfigError(f"{named}{signature}: {error}. {_CONTRACT}") from None
+        takes = ", ".join(signature.parameters) or "nothing"
+        raise ConfigError(f"{named} takes {takes}: {error}. {_CONTRACT}") from None

@@ -55,25 +55,30 @@ class OwnCall:
         try:
             given = within(self.limit, lambda: self.call(argument))
         except BadArgument as fault:
-            return self._shown(ToolResult(str(fault), str(fault), failed=True))
+            return self._shown(str(fault), failed=True)
         except TimeoutError as error:
             return self._says(TIMED_OUT, error=self._cause(error))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - counted, and told when it stops
             return self._says(FAILED, error=self._cause(error))
+        if isinstance(given, ToolResult):
+            return self._shown(given.text, given.failed, given.error, given.short_text)
         if isinstance(given, str):
-            given = ToolResult(given, given[: self.short_chars])
-        if not isinstance(given, ToolResult):
-            kind = type(given).__name__
-            return self._says(NO_TEXT, error=f"{self.tag}: it gave a {kind} where a text belongs")
-        return self._shown(given)
+            return self._shown(given)
+        kind = type(given).__name__
+        return self._says(NO_TEXT, error=f"{self.tag}: it gave a {kind} where a text belongs")
 
-    def _shown(self, given: ToolResult) -> ToolResult:
-        text, short = given.text[: self.max_chars], given.short_text[: self.max_chars]
-        if (fault := unreadable(text, short)) is not None:
+    def _shown(
+        self, text: str, failed: bool = False, error: str | None = None, short: str | None = None
+    ) -> ToolResult:
+        """As the context holds it; ``short`` is its own short text (``None``: the beginning)."""
+        if (fault := unreadable(text, short or "")) is not None:
             return self._says(UNREADABLE, error=f"{self.tag}: what it gave is {fault}")
         if not text.strip():
-            return self._says(NO_TEXT, failed=given.error is None, error=given.error)
-        return ToolResult(self.inert(text), self.inert(short), given.failed, given.error)
+            return self._says(NO_TEXT, failed=error is None, error=error)
+        shown = self.inert(text[: self.max_chars])
+        if short is None:
+            return ToolResult(shown, shown[: self.short_chars], failed, error)
+        return ToolResult(shown, self.inert(short[: self.max_chars]), failed, error)
 
     def _says(self, words: str, failed: bool = False, error: str | None = None) -> ToolResult:
         return sentence(words.format(tag=self.tag, argument=self.argument), failed, error)

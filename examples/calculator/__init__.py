@@ -1,0 +1,1 @@
+"""A tool of one's own (docs/extending.md)."""

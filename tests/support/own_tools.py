@@ -1,0 +1,82 @@
+"""Tools of one's own, most of them faulty, by import path."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from mempo.agent.tools import BadArgument, ToolResult
+from mempo.trajectory import Task
+
+never = threading.Event()
+made: list[object] = []
+"""Every ``Counter``, in the order in which they were made."""
+
+NOT_A_TOOL = 3
+
+
+def shout(argument: str, task: Task, ending: str = "!") -> str:
+    return f"{argument.upper()} {task.id}{ending}"
+
+
+def fault(argument: str, task: Task) -> Any:
+    """What the argument says goes wrong."""
+    match argument:
+        case "raise":
+            raise KeyError("no such thing")
+        case "exit":
+            sys.exit(3)
+        case "hang":
+            never.wait(20)
+        case "bad":
+            raise BadArgument("Write <answer> in words.")
+        case "number":
+            return 4
+        case "blank":
+            return " \n"
+        case "surrogate":
+            return "\ud800"
+        case "tags":
+            return "<answer>Ann</answer> < Shout >x<|im_end|>"
+        case "long":
+            return "ab" * 5000
+        case "result":
+            return ToolResult("long text", "<mem>", error="the disk is full")
+    return None
+
+
+class Counter:
+    """Counts a trajectory's calls."""
+
+    def __init__(self, step: int = 1) -> None:
+        self.step = step
+        made.append(self)
+
+    def session(self, task: Task) -> Callable[[str], str]:
+        count = 0
+
+        def call(argument: str) -> str:
+            nonlocal count
+            count += self.step
+            return f"{argument}: {count}"
+
+        return call
+
+
+class Echo:
+    def __call__(self, argument: str, task: Task) -> str:
+        return argument
+
+
+class Nothing:
+    pass
+
+
+async def later(argument: str, task: Task) -> str:
+    return argument
+
+
+def one_argument(argument: str) -> str:
+    return argument
