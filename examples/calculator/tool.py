@@ -33,10 +33,10 @@ def value(node: ast.expr) -> float:
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             found = -value(operand)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
-            a, b = value(left), value(right)
+            apply, a, b = OPERATORS[type(op)], value(left), value(right)
             if isinstance(op, ast.Pow) and abs(b) > 64:
                 raise OverflowError
-            found = OPERATORS[type(op)](a, b)
+            found = apply(a, b)
         case _:
             raise SyntaxError
     if isinstance(found, complex) or abs(found) > LIMIT:

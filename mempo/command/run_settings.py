@@ -131,7 +131,7 @@ def _with_settings_of(run: Path, defaults: DictConfig) -> dict[str, Any]:
     file = run / CONFIG_FILE
     try:
         found = read_config(file)
-        own = [name for name in _SECTIONS if name in found]
+        own: list[str] = [name for name in _SECTIONS if name in found]
         for name in own:
             check_section(found, name, file)
         started_in = _started_in(run)
@@ -142,8 +142,8 @@ def _with_settings_of(run: Path, defaults: DictConfig) -> dict[str, Any]:
         raise ConfigError(str(error)) from None
     except OmegaConfBaseException as error:
         raise ConfigError(f"{file}: the run's settings cannot be read ({error})") from None
-    for name in _NOT_BROUGHT:
-        OmegaConf.update(base, name, OmegaConf.select(defaults, name))
+    for setting in _NOT_BROUGHT:
+        OmegaConf.update(base, setting, OmegaConf.select(defaults, setting))
     mixed = OmegaConf.select(base, "data.mix") or {}
     of_sets = [f"data.mix.{name}.{file}" for name in mixed for file in _MIXED_PATHS]
     for name in (*_PATHS, *of_sets):

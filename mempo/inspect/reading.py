@@ -111,7 +111,7 @@ def _read_settings(path: Path) -> Settings:
     if not path.is_file():
         return Settings()
     config = read_config(path)
-    found = {
+    found: dict[str, Any] = {
         "algorithm": section(config, "algorithm", path).get("name"),
         "memory_weight": section(config, "memory", path).get("weight"),
         "context": section(config, "rollout", path).get("context"),

@@ -18,6 +18,8 @@ from mempo.config import ToolConfig
 from mempo.runtime.errors import MempoError
 from tests.support.programs import ROOT, run_program
 
+PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -47,7 +49,7 @@ def test_the_packages_are_whole_and_their_tests_pass(
     assert not [name for name, text in texts.items() if "$" in text]
     assert "class MyNotesTool:" in texts["my_notes/tool.py"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "my_notes", "task", "held"],
+        [*PYTEST, "my_notes", "task", "held"],
         cwd=here, capture_output=True, text=True, timeout=300, env={"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -68,6 +70,7 @@ def test_what_it_prints_can_be_typed(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MEMPO_PROGRAM", "mempo init")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     main(["tool", "word_count"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "wrote word_count/__init__.py"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import cast
 
 from mempo.agent.inert import make_inert
 from mempo.agent.tools.making import MadeTool, make_tools
-from mempo.agent.tools.own import OwnCall, Sessions
+from mempo.agent.tools.own import OwnCall
 from mempo.agent.tools.passages import Access, PassageSession, Search
 from mempo.agent.tools.result import ToolResult
 from mempo.agent.tools.timed import TimeLimit
@@ -76,7 +75,7 @@ class ToolBox:
         return OwnCall(
             entry.tag,
             entry.argument,
-            cast(Sessions, tool)(task),
+            tool(task),
             limit,
             self._inert,
             entry.max_chars or self._config.page_chars,
