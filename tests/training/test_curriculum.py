@@ -1,4 +1,4 @@
-"""Which tasks a curriculum draws (``rollout.curriculum``)."""
+"""Which tasks a curriculum draws, ``rollout.curriculum`` (around the method)."""
 
 from __future__ import annotations
 

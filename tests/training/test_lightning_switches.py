@@ -1,4 +1,4 @@
-"""Lightning's own switches (``trainer.lightning``): each reaches the run, or says what to set."""
+"""Lightning's own switches: each reaches the run, or says what to set (around the method)."""
 
 from __future__ import annotations
 
