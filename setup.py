@@ -12,6 +12,7 @@ setup(
         "mempo.demonstrations": ["shipped/*"],
         "mempo.ask.served": ["page/*"],
         "mempo.inspect": ["page/*"],
+        "mempo.judging": ["*.txt"],
         "mempo.conf": ["**/*.yaml"],
     },
     include_package_data=False,

@@ -1,6 +1,7 @@
 """The agent loop over engine and tools (specification section 4).
 
-Rewards are computed as each trajectory finishes. An exception anywhere stops the collection.
+Rewards are computed as each trajectory finishes, while others go on. An exception anywhere stops
+the collection.
 """
 
 from __future__ import annotations
@@ -12,20 +13,21 @@ from typing import Final
 
 import jinja2
 
-from mempo.agent.collection import Attempt, Collection, Progress, Watch
+from mempo.agent.collection import Attempt, Collection, Progress, RolloutStopped, Watch
 from mempo.agent.conversation import Conversation
 from mempo.agent.error_rate import ErrorRate, ErrorRates
 from mempo.agent.prompts import load_template
 from mempo.agent.protocol import trajectory_broken_rules
 from mempo.agent.state_machine import Agent, AgentSettings
 from mempo.agent.tools import MadeTool, ToolBox, make_tools
-from mempo.config import Config
+from mempo.config import Config, RewardConfig
 from mempo.engine.interface import GenerationEngine, Sampling
-from mempo.learning.rewards import outcome_reward, score_answer
+from mempo.judging.judging import CACHE_DIR, Judging
 from mempo.retrieval.base import Retriever
 from mempo.trajectory import Task, Trajectory
 
 _NOBODY: Final = Watch()
+_EXACT_MATCH: Final = RewardConfig()
 
 
 class Rollout:
@@ -36,11 +38,12 @@ class Rollout:
         conversation: chat-template glue of the policy's tokenizer.
         toolbox: the agent's tools, whose tags are ``conversation``'s.
         template: the instruction template, with ``question``.
-        reward_metric: which answer metric the outcome reward uses.
+        reward: what a finished trajectory is worth.
         tool_workers: threads that run tools.
         max_tool_error_rate: share of a collection's tool calls that may fail for a reason that is
             not the model's own, before the run stops; of a tool of one's own that says nothing
             else (``ToolConfig.max_error_rate``), its calls.
+        cache_dir: where a judge's verdicts are kept.
     """
 
     def __init__(
@@ -49,15 +52,17 @@ class Rollout:
         conversation: Conversation,
         toolbox: ToolBox,
         template: jinja2.Template,
-        reward_metric: str = "exact_match",
+        reward: RewardConfig = _EXACT_MATCH,
         tool_workers: int = 8,
         max_tool_error_rate: float = 0.2,
+        cache_dir: str = CACHE_DIR,
     ) -> None:
         self.engine = engine
         self.conversation = conversation
         self.toolbox = toolbox
         self.template = template
-        self.reward_metric = reward_metric
+        self.reward = reward
+        self.cache_dir = cache_dir
         self.tool_workers = tool_workers
         self.max_tool_error_rate = max_tool_error_rate
 
@@ -78,9 +83,10 @@ class Rollout:
             conversation,
             ToolBox(retrievers, config.retriever, conversation.inert, made),
             load_template(config.model.prompt_template, config.tools),
-            config.reward.metric,
+            config.reward,
             config.retriever.workers,
             config.retriever.max_tool_error_rate,
+            config.cache_dir,
         )
 
     def collect(
@@ -138,11 +144,21 @@ class Rollout:
         exception does, empties the engine.
         """
         errors = self._error_rates()
-        with self.collection(attempts, sampling) as collection:
+        with (
+            Judging(self.reward, self.cache_dir) as judging,
+            self.collection(attempts, sampling) as collection,
+        ):
             for key, trajectory in collection.run(at_once or len(attempts), stopped, errors):
-                if trajectory.ending is not None:
-                    self._finish(trajectory)
-                yield key, trajectory
+                if trajectory.ending is None:
+                    yield key, trajectory
+                else:
+                    self._finish(key, trajectory, judging)
+                yield from judging.take()
+            while judging.pending:
+                if stopped():
+                    raise RolloutStopped
+                yield from judging.take(wait_seconds=1.0)
+            judging.check()
 
     @contextmanager
     def collection(
@@ -191,11 +207,8 @@ class Rollout:
             self.engine.max_model_len,
         )
 
-    def _finish(self, trajectory: Trajectory) -> None:
-        """Judges a finished trajectory (specification section 5)."""
+    def _finish(self, key: str, trajectory: Trajectory, judging: Judging) -> None:
+        """Has a finished trajectory judged (specification section 5)."""
         texts = [round_.text for round_ in trajectory.rounds]
         trajectory.format_valid = not trajectory_broken_rules(texts, self.conversation.protocol)
-        trajectory.metrics = score_answer(trajectory.answer, trajectory.task)
-        trajectory.reward = outcome_reward(
-            trajectory.metrics, trajectory.format_valid, self.reward_metric
-        )
+        judging.begin(key, trajectory)

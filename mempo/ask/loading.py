@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
 from mempo.ask.settings import asking_settings
 from mempo.command.home import use_writable_home
+from mempo.config import RewardConfig
 from mempo.runtime.library_warnings import quiet_libraries
 
 if TYPE_CHECKING:
@@ -54,5 +56,7 @@ def load_agent(
     load_template(model.config.model.prompt_template, model.config.tools)
     corpus, retriever = load_passages(model.config)
     engine = (start or start_engine)(model, model.config)
-    rollout = Rollout.from_config(model.config, engine, model.conversation, {corpus: retriever})
+    # There is no gold answer to judge by.
+    unjudged = dataclasses.replace(model.config, reward=RewardConfig())
+    rollout = Rollout.from_config(unjudged, engine, model.conversation, {corpus: retriever})
     return LoadedAgent(model, rollout, engine, corpus, context, tuple(settings.told))

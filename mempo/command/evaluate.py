@@ -11,6 +11,7 @@ from mempo.command.home import use_writable_home
 from mempo.command.preflight import check_accelerator, check_engine, check_evaluated_paths
 from mempo.command.run_record import with_claimed_folder, write_record
 from mempo.command.run_settings import evaluation_settings
+from mempo.judging.judging import check_reward
 from mempo.runtime.disk import require_writable
 from mempo.runtime.friendly_errors import friendly_errors
 from mempo.runtime.program import hydra_value
@@ -29,6 +30,7 @@ def evaluate_program(cfg: DictConfig) -> None:
     require_writable(config.run_dir, "run_dir")
     check_engine()
     check_accelerator(config)
+    check_reward(config.reward, config.cache_dir)
     config = with_claimed_folder(config)
     use_writable_home(config.cache_dir)
     for line in settings.told:

@@ -34,6 +34,7 @@ SUBCOMMANDS: Final = {
     "forgetting": Subcommand(
         "mempo.forgetting.__main__", "report what memories hold on to and lose"
     ),
+    "rescore": Subcommand("mempo.command.rescore", "judge stored trajectories by another reward"),
     "dashboard": Subcommand("mempo.plots.dashboard", "save a workspace at Weights & Biases"),
     "index": Subcommand("mempo.retrieval.build", "build an index of passages on disk"),
     "serve": Subcommand("mempo.retrieval.serve", "serve search over passages to other machines"),

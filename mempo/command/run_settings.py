@@ -45,7 +45,7 @@ _NOT_BROUGHT: Final = (
 )
 _PATHS: Final = (
     "data.questions", "data.heldout_questions", "data.corpus", "retriever.index",
-    "model.prompt_template",
+    "model.prompt_template", "reward.judge.prompt",
 )  # fmt: skip
 _MIXED_PATHS: Final = ("questions", "heldout_questions", "corpus", "aliases")
 """Those of each data set of ``data.mix``."""

@@ -17,6 +17,7 @@ from mempo.command.preflight import (
 )
 from mempo.command.resume_check import check_resume
 from mempo.command.run_record import with_claimed_folder, write_record
+from mempo.judging.judging import check_reward
 from mempo.runtime.disk import require_writable
 from mempo.runtime.errors import MempoError
 from mempo.runtime.friendly_errors import friendly_errors, remove_unused_run_folder
@@ -44,6 +45,7 @@ def train_program(cfg: DictConfig) -> None:
     check_engine()
     check_accelerator(config)
     check_resume(config, cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True)))
+    check_reward(config.reward, config.cache_dir)
     config = with_claimed_folder(config)
     use_writable_home(config.cache_dir)
     from mempo.runtime.library_warnings import quiet_libraries
@@ -51,12 +53,13 @@ def train_program(cfg: DictConfig) -> None:
     quiet_libraries()
     from mempo.agent.error_rate import ToolFailureError
     from mempo.command.callbacks import configured_callbacks
+    from mempo.judging.judge import JudgeFailureError
     from mempo.training.run import train
 
     with told_when_stopped(lambda: how_to_go_on(config.run_dir)):
         try:
             train(config, configured_callbacks(config), accepted=lambda: write_record(cfg, config))
-        except ToolFailureError as error:
+        except (ToolFailureError, JudgeFailureError) as error:
             raise MempoError(f"{error}.\n{how_to_go_on(config.run_dir)}") from error
     if is_first_process():
         print(f"written to {config.run_dir}", flush=True)

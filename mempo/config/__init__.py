@@ -19,12 +19,12 @@ from mempo.config.method import (
     LossConfig,
     MemoryConfig,
     OutcomeConfig,
-    RewardConfig,
     ScoringConfig,
 )
 from mempo.config.model import ArchitectureConfig, LoraSettings, ModelConfig
 from mempo.config.reporting import CallbacksConfig, HealthConfig, WandbConfig
 from mempo.config.retriever import RetrieverConfig
+from mempo.config.reward import JudgeConfig, RewardConfig
 from mempo.config.rollout import ContextConfig, CurriculumConfig, EngineConfig, RolloutConfig
 from mempo.config.tools import ACCESS, DEFAULT_TOOLS, SEARCH, ToolConfig
 from mempo.config.training import OptimizerConfig, SftConfig, TrainerConfig
@@ -46,6 +46,7 @@ __all__ = [
     "EngineConfig",
     "EvaluationConfig",
     "HealthConfig",
+    "JudgeConfig",
     "LoraSettings",
     "LossConfig",
     "MemoryConfig",

@@ -14,13 +14,13 @@ from mempo.config.method import (
     LossConfig,
     MemoryConfig,
     OutcomeConfig,
-    RewardConfig,
     ScoringConfig,
 )
 from mempo.config.model import ModelConfig
 from mempo.config.paths import SettingPath
 from mempo.config.reporting import CallbacksConfig, WandbConfig
 from mempo.config.retriever import RetrieverConfig
+from mempo.config.reward import RewardConfig
 from mempo.config.rollout import EngineConfig, RolloutConfig
 from mempo.config.strict import STRICT
 from mempo.config.tools import ACCESS, DEFAULT_TOOLS, SEARCH, ToolConfig, check_together, entries

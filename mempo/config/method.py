@@ -1,4 +1,4 @@
-"""The method: its variant, rewards, scoring, advantages and loss (``conf/algorithm/``)."""
+"""The method: its variant, scoring, advantages and loss (``conf/algorithm/``)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,6 @@ class AlgorithmConfig:
     """The named variant (``conf/algorithm/``)."""
 
     name: str
-
-
-@dataclass(frozen=True, config=STRICT)
-class RewardConfig:
-    """The outcome reward (specification section 5)."""
-
-    metric: Literal["exact_match", "f1"] = "exact_match"
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -17,8 +17,8 @@ LARGEST_SEED: Final = 2**32 - 1
 LARGEST_FRACTION: Final = 1e9
 
 _MAY_BE_EMPTY: Final = ("scoring.filler", "model.system_prompt")
-_FREE: Final = re.compile(r"(callbacks\.more|tools\.\d+\.arguments)\.")
-"""Arguments of a person's own classes."""
+_FREE: Final = re.compile(r"(callbacks\.more|tools\.\d+\.arguments|reward\.judge\.request)\.")
+"""Arguments of a person's own classes, and what a server is sent as it is."""
 
 
 def implausible(given: Mapping[str, Any], checked: Any) -> Iterator[str]:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Final
 
-from mempo.evaluation.evaluate import PERCENT, bootstrap_interval
+from mempo.config.reward import JUDGE
+from mempo.evaluation.evaluate import PERCENT, bootstrap_interval, percent_metrics
 
 Name = tuple[str, str]
 """A model and a context mode."""
@@ -55,7 +56,7 @@ def paired_differences(summaries: Summaries, samples: int, seed: int) -> list[Di
         _difference(pair, rows, count, metric, samples, seed)
         for pair in compared_pairs(list(summaries))
         for count, rows in _parts(_paired(pair, summaries))
-        for metric in METRICS
+        for metric in _metrics(rows)
     ]
 
 
@@ -79,6 +80,12 @@ def _parts(rows: _Rows) -> list[tuple[int | None, _Rows]]:
     return [*parts, (None, rows)] if len(counts) > 1 else parts
 
 
+def _metrics(rows: _Rows) -> tuple[str, ...]:
+    """``METRICS``, with the judge where it judged both."""
+    both = [row for pair in rows for row in pair]
+    return METRICS + tuple(key for key in percent_metrics(both) if key not in METRICS)
+
+
 def _difference(
     pair: tuple[Name, Name],
     rows: _Rows,
@@ -87,7 +94,7 @@ def _difference(
     samples: int,
     seed: int,
 ) -> Difference:
-    scale = 100.0 if metric in PERCENT else 1.0
+    scale = 100.0 if metric in (*PERCENT, JUDGE) else 1.0
     values = [scale * (second[metric] - first[metric]) for first, second in rows]
     interval: tuple[float, float] | None = None
     if samples:

@@ -10,8 +10,10 @@ from mempo.agent.collection import Attempt, Progress, Watch
 from mempo.agent.rollout import Rollout
 from mempo.agent.state_machine import AgentSettings
 from mempo.config import EvaluationConfig
+from mempo.config.reward import JUDGE
 from mempo.data.sources import named_sources, source_name
 from mempo.engine.interface import Sampling
+from mempo.judging.names import added_metrics
 from mempo.records.trajectory_records import trajectory_record
 from mempo.runtime.gather import gather_objects
 from mempo.trajectory import Ending, Task
@@ -113,10 +115,11 @@ def evaluation_entry(
 
     ``exact_match``, ``f1`` and ``f1_set`` are means over objectives × 100, the ``_sum`` figures
     are sums over objectives (mean per task), shares lie in [0, 1], tokens are means per
-    task. ``ci95`` holds bootstrap intervals over tasks. ``by_objectives`` and ``by_rounds`` repeat
-    the figures for parts of the tasks; where there are several numbers of objectives, each has its
-    own ``ci95``. Where tasks have several sources, ``by_source`` has exact match and F1 of each
-    (``mempo.data.sources``).
+    task. What a reward adds (``added_metrics``) is a mean over the tasks that have it, a judge's
+    share of right answers × 100. ``ci95`` holds bootstrap intervals over tasks. ``by_objectives``
+    and ``by_rounds`` repeat the figures for parts of the tasks; where there are several numbers of
+    objectives, each has its own ``ci95``. Where tasks have several sources, ``by_source`` has exact
+    match and F1 of each (``mempo.data.sources``).
     """
     if not summaries:
         raise ValueError("an evaluation without tasks has no figures")
@@ -153,8 +156,14 @@ def _intervals(
 ) -> dict[str, list[float]]:
     return {
         key: bootstrap_interval([100.0 * row[key] for row in summaries], samples, seed)
-        for key in PERCENT
+        for key in percent_metrics(summaries)
     }
+
+
+def percent_metrics(summaries: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """``PERCENT``, with the judge where it judged every task."""
+    judged = all(JUDGE in row for row in summaries)
+    return (*PERCENT, JUDGE) if judged else PERCENT
 
 
 def _figures(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -176,6 +185,9 @@ def _figures(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "peak_tokens",
     ):
         figures[key] = mean(key)
+    for key in added_metrics(key for row in summaries for key in row):
+        found = [float(row[key]) for row in summaries if key in row]
+        figures[key] = (100.0 if key == JUDGE else 1.0) * sum(found) / len(found)
     return figures
 
 

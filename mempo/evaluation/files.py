@@ -108,10 +108,14 @@ class EvaluationFolder:
         append_lines(self._path, [record])
         self.records[trajectory_key(record)] = dict(record)
 
-    def forget_tool_errors(self) -> None:
+    def forget_failures(self) -> None:
         """Takes out the trajectories in which a tool failed for a reason that is not the model's
-        own, so that the next call does them again."""
-        kept = {key: one for key, one in self.records.items() if not one["tool_errors"]}
+        own, or a judge gave no verdict, so that the next call does them again."""
+        kept = {
+            key: one
+            for key, one in self.records.items()
+            if not one["tool_errors"] and not one["metrics"].get("judge_failed")
+        }
         if len(kept) < len(self.records):
             self.records = kept
             write_lines(self._path, kept.values())

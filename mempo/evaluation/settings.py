@@ -24,7 +24,9 @@ _HOW_NOT_WHAT: Final = {
         "url", "timeout_s", "connect_timeout_s", "read_timeout_s", "retries", "backoff_s",
         "ready_timeout_s", "workers", "max_tool_error_rate",
     ),
+    "reward": ("workers", "timeout_s"),
 }  # fmt: skip
+_OF_THE_JUDGE: Final = ("model", "prompt", "temperature", "max_tokens", "request")
 
 
 def deciding_settings(config: Config, sections: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -34,6 +36,10 @@ def deciding_settings(config: Config, sections: Iterable[str]) -> dict[str, dict
         section = _tools(config) if name == "tools" else dataclasses.asdict(getattr(config, name))
         left_out = _HOW_NOT_WHAT.get(name, ())
         found[name] = {key: value for key, value in section.items() if key not in left_out}
+    if "reward" in found:
+        judge = found["reward"].pop("judge")
+        if config.reward.judged:
+            found["reward"]["judge"] = {key: judge[key] for key in _OF_THE_JUDGE}
     return found
 
 

@@ -35,6 +35,7 @@ from mempo.evaluation.files import (
 from mempo.evaluation.models import EvaluatedModel, evaluated_models
 from mempo.evaluation.plots import draw_evaluation
 from mempo.evaluation.tables import print_evaluation, write_differences_csv, write_tasks_csv
+from mempo.judging.judge import JudgeFailureError
 from mempo.records.trajectory_records import trajectory_record
 from mempo.retrieval.base import Retriever
 from mempo.runtime.progress import ProgressBar, progress_bar
@@ -132,8 +133,8 @@ def _roll_out_missing(
             try:
                 rollout = Rollout.from_config(model.config, engine, model.conversation, retrievers)
                 _roll_out_model(model.config, model.name, tasks, rollout, folder, bar)
-            except ToolFailureError:
-                folder.forget_tool_errors()
+            except (ToolFailureError, JudgeFailureError):
+                folder.forget_failures()
                 raise
             finally:
                 engine.close()

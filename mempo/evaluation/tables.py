@@ -11,7 +11,9 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from mempo.config.reward import JUDGE
 from mempo.evaluation.differences import Difference, Name, Summaries
+from mempo.judging.names import added_metrics
 
 _TABLE_WIDTH: Final = 110
 _COLUMNS: Final = (
@@ -26,6 +28,9 @@ _COLUMNS: Final = (
     ("tokens", "total_tokens", "{:.0f}"),
     ("peak", "peak_tokens", "{:.0f}"),
 )
+_WITH_INTERVALS: Final = ("exact_match", "f1", JUDGE)
+_TITLES: Final = {"judge_agreement": "agrees", "judge_failed": "no verdict"}
+_NOT_SHOWN: Final = ("judge_sum",)
 _DIFFERENCE_COLUMNS: Final = (
     ("EM", "exact_match", "{:+.1f}"),
     ("F1", "f1", "{:+.1f}"),
@@ -56,32 +61,34 @@ def print_table(results: Mapping[str, Mapping[str, Mapping[str, Any]]], console:
     table = Table(title="Held-out evaluation")
     table.add_column("")
     table.add_column("context")
-    for title, _, _ in _COLUMNS:
+    columns = _columns(entry for entries in results.values() for entry in entries.values())
+    for title, _, _ in columns:
         table.add_column(title, justify="right")
     for name, entries in results.items():
         for context, entry in entries.items():
-            table.add_row(name, context, *(form.format(entry[key]) for _, key, form in _COLUMNS))
+            table.add_row(name, context, *(_cell(entry, key, form) for _, key, form in columns))
     console.print(table)
 
 
 def evaluation_table(entries: Mapping[Name, Mapping[str, Any]], labels: Mapping[str, str]) -> Table:
-    """One line per model, context mode and number of objectives, 95 % intervals beside exact match
-    and F1. ``labels`` are short names of the models."""
+    """One line per model, context mode and number of objectives, 95 % intervals beside exact match,
+    F1 and a judge's share. ``labels`` are short names of the models."""
     table = Table(title="Held-out evaluation")
     for title in ("model", "context"):
         table.add_column(title, no_wrap=True)
     for title in ("objectives", "tasks"):
         table.add_column(title, justify="right")
-    for title, key, _ in _COLUMNS:
+    columns = _columns(entries.values())
+    for title, key, _ in columns:
         table.add_column(title, justify="right")
-        if key in ("exact_match", "f1"):
+        if key in _WITH_INTERVALS:
             table.add_column("95 %", justify="right")
     for (model, context), entry in entries.items():
         for count, figures in _by_objectives(entry):
             cells: list[str] = []
-            for _, key, form in _COLUMNS:
-                cells.append(form.format(figures[key]))
-                if key in ("exact_match", "f1"):
+            for _, key, form in columns:
+                cells.append(_cell(figures, key, form))
+                if key in _WITH_INTERVALS:
                     cells.append(_interval(figures.get("ci95", {}).get(key), "{:.0f}"))
             table.add_row(labels[model], context, count, str(figures["tasks"]), *cells)
         if len(entry["by_objectives"]) > 1:
@@ -125,12 +132,14 @@ def print_evaluation(
 def write_tasks_csv(path: Path, summaries: Summaries) -> None:
     """One row per model, context mode, number of objectives and task. Answer metrics are shares
     of the task's objectives, not × 100."""
+    added = added_metrics(key for tasks in summaries.values() for row in tasks for key in row)
+    columns = (*_CSV_COLUMNS, *added)
     rows = (
-        [model, context, row["objectives"], row["task"], *(row[key] for key in _CSV_COLUMNS)]
+        [model, context, row["objectives"], row["task"], *(row.get(key, "") for key in columns)]
         for (model, context), tasks in summaries.items()
         for row in tasks
     )
-    _write_csv(path, ("model", "context", "objectives", "task", *_CSV_COLUMNS), rows)
+    _write_csv(path, ("model", "context", "objectives", "task", *columns), rows)
 
 
 def write_differences_csv(path: Path, differences: Iterable[Difference]) -> None:
@@ -159,6 +168,19 @@ def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]])
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header)
         writer.writerows(rows)
+
+
+def _columns(entries: Iterable[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
+    """``_COLUMNS``, and behind the answer metrics one for each reward that they do not hold: the
+    judge's verdicts and how far exact match shares them, and functions of one's own."""
+    found = added_metrics(key for entry in entries for key in entry)
+    shown = [key for key in found if key not in _NOT_SHOWN]
+    added = [(_TITLES.get(key, key), key, "{:.1f}" if key == JUDGE else "{:.2f}") for key in shown]
+    return [*_COLUMNS[:3], *added, *_COLUMNS[3:]]
+
+
+def _cell(figures: Mapping[str, Any], key: str, form: str) -> str:
+    return form.format(figures[key]) if key in figures else "–"
 
 
 def _by_objectives(entry: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:

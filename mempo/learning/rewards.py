@@ -5,6 +5,7 @@ Pure functions of text: no signals, no evaluation of text, safe in any thread.
 
 from __future__ import annotations
 
+import math
 import re
 import string
 from collections import Counter
@@ -101,15 +102,21 @@ def score_answer(answer: str | None, task: Task) -> dict[str, float]:
     return scores
 
 
-def outcome_reward(metrics: Mapping[str, float], format_valid: bool, metric: str) -> float:
+def outcome_reward(
+    metrics: Mapping[str, float], format_valid: bool, metric: str | Mapping[str, float]
+) -> float:
     """``metric * format``: ``metrics[metric]`` for a valid format, 0.0 for a broken one.
 
-    ``metrics`` comes from ``score_answer``; ``metric`` is the setting ``reward.metric``. Raises
-    ``ValueError`` for a metric that was not scored.
+    ``metrics`` comes from ``score_answer``, with what ``mempo.judging`` adds; ``metric`` is the
+    setting ``reward.metric``, or ``reward.terms``: the sum of these metrics by their weights.
+    Raises ``ValueError`` for a metric that was not scored.
     """
-    if metric not in metrics:
-        raise ValueError(f"reward.metric={metric} was not scored; there are {sorted(metrics)}")
-    return metrics[metric] if format_valid else 0.0
+    weights = {metric: 1.0} if isinstance(metric, str) else metric
+    for name in weights:
+        if name not in metrics:
+            raise ValueError(f"reward.metric={name} was not scored; there are {sorted(metrics)}")
+    total = math.fsum(weight * metrics[name] for name, weight in weights.items())
+    return total if format_valid else 0.0
 
 
 def _best(prediction: str | None, golds: Golds, compare: Callable[[str, str], float]) -> float:

@@ -1,7 +1,8 @@
 """The name of everything that a run logs, in one list.
 
 ``docs/metrics.md`` defines each of them. Tests hold the three together: this list, that page, and
-what runs log. ``<k>`` stands for the number of a round, ``<source>`` for where tasks come from.
+what runs log. ``<k>`` stands for the number of a round, ``<source>`` for where tasks come from,
+``<function>`` for the import path of a reward of one's own.
 """
 
 from __future__ import annotations
@@ -116,8 +117,21 @@ WITH_SOURCES: Final = (
 )
 """In runs whose training tasks come from several sources (``mempo.data.sources``)."""
 
+WITH_JUDGE: Final = (
+    "reward/judge",
+    "reward/judge_sum",
+    "reward/judge_agreement",
+    "reward/judge_failed",
+)
+"""Where a language model judges answers (``reward=judge``)."""
+
+WITH_FUNCTIONS: Final = ("reward/<function>",)
+"""Rewards of one's own, by import path: ``reward/my_rewards.fuzzy``."""
+
 RECORD_KEYS: Final = (
     *ALWAYS,
+    *WITH_JUDGE,
+    *WITH_FUNCTIONS,
     *WITH_MEMORIES,
     *WITH_SCORES,
     *WITH_PREVIOUS,
@@ -138,9 +152,10 @@ WANDB_KEYS: Final = (
 
 _ROUND: Final = re.compile(r"(?<=/round_)\d+")
 _SOURCE: Final = re.compile(r"(?<=_by_source/).+")
+_FUNCTION: Final = re.compile(r"(?<=^reward/)\w+\..+")
 
 
 def pattern_of(key: str) -> str:
     """The key as the lists write it, with ``<k>`` in place of the number of a round and
-    ``<source>`` in place of a source's name."""
-    return _ROUND.sub("<k>", _SOURCE.sub("<source>", key))
+    ``<source>`` in place of a source's name, ``<function>`` in place of a reward's import path."""
+    return _FUNCTION.sub("<function>", _ROUND.sub("<k>", _SOURCE.sub("<source>", key)))

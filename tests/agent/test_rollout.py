@@ -17,8 +17,9 @@ from mempo.agent.prompts import load_template
 from mempo.agent.rollout import Rollout
 from mempo.agent.state_machine import AgentSettings
 from mempo.agent.tools import ToolBox
-from mempo.config import RetrieverConfig
+from mempo.config import RetrieverConfig, RewardConfig
 from mempo.engine.interface import Sampling
+from mempo.judging.own_functions import RewardFunctionError
 from mempo.records import epoch_metrics
 from mempo.runtime.seeds import derive_seed
 from mempo.trajectory import Ending, Objective, Task, Trajectory
@@ -140,7 +141,7 @@ def test_trajectories_come_in_the_order_of_tasks_and_samples() -> None:
 
 def test_reward_metric() -> None:
     half = "<think>so</think><answer>Ann Lee</answer>"
-    rollout, _ = make_rollout([half], reward_metric="f1")
+    rollout, _ = make_rollout([half], reward=RewardConfig("f1"))
     (found,) = collect(rollout)
     assert found.reward == pytest.approx(2 / 3)
     rollout, _ = make_rollout([half])
@@ -227,8 +228,11 @@ def test_skyrl_1691_a_bug_in_a_tool_stops_the_run_with_its_traceback() -> None:
 
 
 def test_an_exception_in_a_reward_stops_the_run() -> None:
-    rollout, engine = make_rollout([ANSWER], reward_metric="bleu")
-    with pytest.raises(ValueError, match=r"reward\.metric=bleu"):
+    """A function that is there and can do nothing with a task: ``operator.concat``."""
+    rollout, engine = make_rollout([ANSWER], reward=RewardConfig("operator.concat"))
+    with pytest.raises(
+        RewardFunctionError, match=r"operator\.concat raised TypeError for task t0, "
+    ):
         collect(rollout)
     assert engine.aborted == 1
 

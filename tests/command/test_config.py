@@ -28,6 +28,7 @@ PROGRAMS = ("train", "evaluate")
 NEEDS = {
     ("model", "pretrained"): ["model.path=some/folder"],
     ("sft", "file"): ["sft.path=trajectories.jsonl"],
+    ("reward", "judge"): ["reward.judge.url=http://127.0.0.1:8000/v1", "reward.judge.model=judge"],
     ("data", "hotpotqa"): ["data.questions=questions.json"],
     ("data", "musique"): ["data.questions=questions.jsonl"],
     ("data", "mix"): [

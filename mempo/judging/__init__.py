@@ -1,0 +1,1 @@
+"""What a finished trajectory is worth: metrics, functions of one's own, a language model."""
