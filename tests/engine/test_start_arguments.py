@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -15,7 +17,7 @@ from transformers import Qwen2Config
 
 from mempo.agent.conversation import Conversation
 from mempo.command.cli import compose
-from mempo.config import EngineConfig
+from mempo.config import DEFAULT_TOOLS, EngineConfig, ToolConfig
 from mempo.data.tasks import TaskSets
 from mempo.engine import vllm_engine
 from mempo.engine.start_arguments import (
@@ -134,6 +136,32 @@ def test_both_programs_start_engines_on_the_trainers_device(
         module.trainer = SimpleNamespace(global_rank=0, world_size=1)  # type: ignore[assignment]
         module.setup("fit")
     assert started == ["cuda", "cuda", "cpu", "cpu", "cuda", "cuda"]
+
+
+def test_both_programs_stop_at_the_tags_of_the_runs_tools(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    Qwen2Config(max_position_embeddings=640).save_pretrained(tmp_path)
+    stops: list[list[str]] = []
+    started = vllm_engine.Engine.__init__
+
+    def start(engine: Any, *arguments: Any) -> None:
+        stops.append(list(arguments[4]))
+
+    monkeypatch.setattr(vllm_engine.Engine, "__init__", start)
+    assert list(inspect.signature(started).parameters)[5] == "stop_strings"
+    counter = ToolConfig("tests.support.own_tools.Counter", "count", "to count")
+    for tools, own in ((DEFAULT_TOOLS, []), ((*DEFAULT_TOOLS, counter), ["</count>"])):
+        config = dataclasses.replace(compose("train"), tools=tools)
+        module = RolloutDataModule(
+            config, str(tmp_path), make_tokenizer("bytes"), TaskSets([], [], {})
+        )
+        module.trainer = SimpleNamespace(global_rank=0, world_size=1)  # type: ignore[assignment]
+        module.setup("fit")
+        model = EvaluatedModel("a", "a", str(tmp_path), module.conversation, config)
+        start_engine(model, config)
+        assert stops == [["</search>", "</access>", *own, "</answer>"]] * 2
+        stops.clear()
 
 
 def test_start_arguments_need_no_vllm() -> None:
