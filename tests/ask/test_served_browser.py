@@ -35,9 +35,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def page(browser: Any, run: Path, **options: Any) -> Iterator[str]:
-    passages = f"data.corpus={run}/passages.jsonl"
+    overrides = [f"data.corpus={run}/passages.jsonl", "evaluation.max_round_tokens=400"]
     with (
-        load_agent(run, overrides=[passages], start=Starts(by_question)) as agent,
+        load_agent(run, overrides=overrides, start=Starts(by_question)) as agent,
         served(agent, **options) as address,
     ):
         browser.get(f"{address}/")
@@ -117,6 +117,7 @@ def test_texts_of_models_and_tools_are_shown_as_text(browser: Any, run: Path) ->
         wait_for(browser, "!document.getElementById('ask').hidden")
         ask(browser, f"write markup {MARKUP[:-1]}")
         (card,) = ended(browser, 1)
+        assert "ANSWER" in card
         assert card.count("<b id=mark>bold</b>") == 5  # question, thought, memory, answer twice
         assert "U+202E" in card
         assert browser.find_elements("css selector", "#mark, main img") == []
@@ -137,7 +138,8 @@ def test_what_fails_is_told_and_the_next_question_is_answered(
             broken.setattr(RankBm25Retriever, "search", down)
             ask(browser, "use the bug")
             card = ended(browser, 2)[1]
-        assert "The search failed. Try again." in card
+        failed = browser.find_elements("css selector", ".observation.failed")
+        assert [one.text for one in failed] == ["The search failed. Try again."]
         assert "1 of 1 tool calls failed for a reason that is not the model's own" in card
         ask(browser, QUESTION)
         assert ended(browser, 3)[2].count("Anna Bel") >= 2
@@ -151,7 +153,10 @@ def test_the_page_asks_for_the_token(browser: Any, run: Path) -> None:
         wait_for(browser, "!document.getElementById('token-form').hidden")
         field = browser.find_element("css selector", "#token")
         field.send_keys("wrong\n")
-        wait_for(browser, "document.getElementById('token-told').textContent.includes('wrong')")
+        wait_for(
+            browser,
+            "document.getElementById('token-told').textContent === 'That is not its token.'",
+        )
         assert not browser.find_element("css selector", "#ask").is_displayed()
         field.send_keys(f"{TOKEN}\n")
         wait_for(browser, "!document.getElementById('ask').hidden")

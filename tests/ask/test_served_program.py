@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from mempo.command.cli import compose
 from mempo.data.tasks import load_heldout_tasks
 from mempo.demonstrations.shipped import SHIPPED
 from mempo.trajectory import Task
-from tests.support.programs import ROOT, interruptible, run_program
+from tests.support.programs import ROOT, interruptible
 
 pytestmark = pytest.mark.slow
 
@@ -149,13 +150,12 @@ def test_options_of_serving_go_with_it(capsys: pytest.CaptureFixture[str]) -> No
         assert f"{option[0]} goes with --serve" in capsys.readouterr().err
 
 
-def test_a_port_in_use_is_told(tmp_path: Path) -> None:
-    import socket
+def test_a_port_in_use_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    from mempo.ask.__main__ import main
 
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = str(other.getsockname()[1])
-        told = run_program(
-            "-m", "mempo.ask", str(SHIPPED), "model=tiny", "--serve", "--port", port, expect=2
-        )
+    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(SystemExit) as caught:
+        main([str(SHIPPED), "model=tiny", "--serve", "--port", str(other.getsockname()[1])])
+    assert caught.value.code == 2
+    told = capsys.readouterr().err
     assert "choose another --port" in told
     assert "loading" not in told

@@ -45,9 +45,11 @@ class Accepted:
 
 @dataclass(frozen=True)
 class RoundEnded:
-    """A round with what its tool returned."""
+    """A round with what its tool returned. ``tool_error``: the tool failed for a reason that is not
+    the model's own."""
 
     round: Round
+    tool_error: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class _Question:
     context: str | None
     tell: Callable[[Event], None]
     told: int = 0
+    errors: int = 0
 
 
 class Answering:
@@ -184,7 +187,10 @@ class Answering:
         question = self._open[key]
         for one in whole_rounds(trajectory, question.told):
             question.told += 1
-            question.tell(RoundEnded(one))
+            # Each round is told before the next one's tool is called.
+            failed = trajectory.tool_errors > question.errors
+            question.errors = trajectory.tool_errors
+            question.tell(RoundEnded(one, failed))
         if trajectory.ending is not None:
             self._end(question, self._ending(trajectory))
 

@@ -24,8 +24,9 @@ class QuestionView:
         match event:
             case Accepted():
                 return {"event": "accepted"}
-            case RoundEnded(one):
+            case RoundEnded(one, tool_error):
                 view = round_view(one, self._before)
+                view["failed"] |= tool_error
                 self._before = one.mem or self._before
                 return {"event": "round", **view}
             case Finished(trajectory):

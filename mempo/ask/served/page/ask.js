@@ -115,8 +115,9 @@ async function start() {
   try {
     const response = await send('/page/about');
     if (response.ok) return show(await response.json());
-    byId('token-form').hidden = response.status !== 401;
-    byId('token-told').textContent = response.status === 401 && token === null ? '' : await faultOf(response);
+    byId('token-form').hidden = false;
+    if (response.status !== 401) byId('token-told').textContent = await faultOf(response);
+    else byId('token-told').textContent = token === null ? '' : 'That is not its token.';
     byId('token').focus();
   } catch (error) {
     byId('token-form').hidden = false;
