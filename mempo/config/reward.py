@@ -34,7 +34,7 @@ class JudgeConfig:
     prompt: SettingPath | None = None
     temperature: float | None = Field(default=0.0, ge=0.0)
     max_tokens: int | None = Field(default=1024, ge=1)
-    request: dict[str, Any] = field(default_factory=dict)
+    request: dict[str, Any] | None = None
     timeout_s: float = Field(default=60.0, gt=0.0)
     retries: int = Field(default=4, ge=0)
     max_failure_rate: float = Field(default=0.05, ge=0.0, le=1.0)

@@ -53,7 +53,7 @@ class JudgeServer:
         """What the model replies to one message. Raises ``NoReplyError`` and
         ``JudgeServerError``."""
         config, openai = self._config, self._openai
-        fields: dict[str, Any] = dict(config.request)
+        fields: dict[str, Any] = dict(config.request or {})
         for name in ("temperature", "max_tokens"):
             if (value := getattr(config, name)) is not None:
                 fields.setdefault(name, value)

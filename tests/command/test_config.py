@@ -281,7 +281,7 @@ def test_the_home_folder_is_expanded_in_every_path_setting(monkeypatch: pytest.M
         *("run_dir", "cache_dir", "ckpt_path", "retriever.index"),
         *("model.path", "model.prompt_template", "model.chat_template"),
         *("data.questions", "data.heldout_questions", "data.corpus", "data.aliases"),
-        *("evaluation.model_path", "evaluation.models", "sft.path"),
+        *("evaluation.model_path", "evaluation.models", "sft.path", "reward.judge.prompt"),
     }
     needs = ["data=hotpotqa", "data.questions=q", "data.corpus=c", "retriever.kind=bm25s"]
     for setting in path_settings(Config):

@@ -16,6 +16,7 @@ from callbacks.sampled_trajectories import KEY
 from mempo.command.cli import compose
 from mempo.config import HealthConfig
 from mempo.inspect import curves
+from mempo.judging.names import JUDGE_METRICS
 from mempo.learning.loss import LossInputs, policy_loss
 from mempo.learning.rewards import score_answer
 from mempo.plots import dashboard, pictures
@@ -62,6 +63,7 @@ def test_patterns() -> None:
     )
     assert metric_names.pattern_of("p_mem_quantiles/round_2_p10") == "p_mem_quantiles/round_<k>_p10"
     assert metric_names.pattern_of("reward/f1") == "reward/f1"
+    assert metric_names.pattern_of("reward/my_rewards.fuzzy") == "reward/<function>"
     assert metric_names.pattern_of("f1_by_source/a/round_1 b") == "f1_by_source/<source>"
 
 
@@ -71,6 +73,7 @@ def test_trajectories_log_the_listed_keys() -> None:
     scored.p_previous = 0.125  # scoring.baseline=previous has it instead of P_full
     trajectory = make_trajectory(rounds=(make_round(1, 3), scored))
     trajectory.metrics = score_answer("Ann", trajectory.task)
+    trajectory.metrics |= dict.fromkeys(JUDGE_METRICS, 1.0) | {"my_rewards.fuzzy.length": 3.0}
     collected = collect([trajectory], ("handmade", "other"))
     found = {metric_names.pattern_of(key) for key in collected.result()}
     elsewhere = ("update/", "engine/", "seconds/", "peak_gib/", "trainer/")

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from difflib import SequenceMatcher
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,8 @@ def test_a_run_logs_what_the_docs_define(run: tuple[Path, str]) -> None:
         *metric_names.WITH_SWITCHES,
         *metric_names.WITH_PREVIOUS,
         *metric_names.WITH_SOURCES,
+        *metric_names.WITH_JUDGE,
+        *metric_names.WITH_FUNCTIONS,
     }
     (offline,) = (folder / "wandb").glob("offline-run-*")
     shown = {metric_names.pattern_of(key) for entry in read_history(offline) for key in entry}
@@ -240,7 +243,9 @@ def test_an_evaluation_that_fails_costs_no_model(
 def test_the_callback_of_the_docs_ends_a_run_that_is_started_anywhere(
     cache: Path, tmp_path: Path
 ) -> None:
-    """docs/callbacks.md, from its file: the limit is passed at once, so one epoch of two is run."""
+    """docs/callbacks.md, from its file: the limit is passed at once, so one epoch of two is run.
+    It is trained on the reward of docs/rewards.md."""
+    (tmp_path / "my_rewards.py").write_text(example("rewards.md", "python"))
     (tmp_path / "my_callbacks.py").write_text(example("callbacks.md", "python"))
     group = tmp_path / "my_conf" / "callbacks"
     group.mkdir(parents=True)
@@ -253,12 +258,18 @@ def test_the_callback_of_the_docs_ends_a_run_that_is_started_anywhere(
         "evaluation.enabled=false",
         "callbacks.more.stop.key=rollout/trajectories",
         "callbacks.more.stop.limit=7",
+        *commands("rewards.md")[0],
         "run_dir=a_run",
         f"cache_dir={cache}",
         folder=tmp_path,
     )
     lines = read_lines(tmp_path / "a_run" / "metrics.jsonl")
     assert [(line["epoch"], line["rollout/trajectories"]) for line in lines] == [(0, 8.0)]
+    for one in read_lines(tmp_path / "a_run" / "trajectories.jsonl"):
+        gold = "; ".join(golds[0] for golds in one["golds"])
+        fuzzy = SequenceMatcher(None, (one["answer"] or "").lower(), gold.lower()).ratio()
+        assert one["metrics"]["my_rewards.fuzzy"] == fuzzy
+        assert one["reward"] == (fuzzy if one["format_valid"] else 0.0)
     assert (tmp_path / "a_run" / "model" / "config.json").is_file()
 
 
