@@ -15,7 +15,7 @@ from mempo.agent.error_rate import ErrorRates
 from mempo.agent.repeats import GenerationRequest
 from mempo.agent.state_machine import Agent, AgentSettings
 from mempo.agent.tools import ToolResult
-from mempo.engine.interface import GenerationEngine, Sampling
+from mempo.engine.interface import ChatEngine, GenerationEngine, Sampling
 from mempo.runtime.seeds import derive_seed
 from mempo.trajectory import Task, Trajectory
 
@@ -178,7 +178,7 @@ class Collection:
         agent = self._agents[key]
         while agent.pending_call is None and (request := agent.next_request()) is not None:
             if not (self._greedy and agent.recall()):
-                self._submit(key, agent.trajectory, request)
+                self._submit(key, agent, request)
                 break
         else:
             self._call_tool_or_forget(key, agent)
@@ -190,7 +190,11 @@ class Collection:
         else:
             del self._agents[key], self._attempts[key]
 
-    def _submit(self, key: str, trajectory: Trajectory, request: GenerationRequest) -> None:
-        seed_parts = self._attempts[key].seed_parts
+    def _submit(self, key: str, agent: Agent, request: GenerationRequest) -> None:
+        seed_parts, trajectory = self._attempts[key].seed_parts, agent.trajectory
         seed = derive_seed(*seed_parts, trajectory.task.id, trajectory.sample, request.number)
-        self._engine.submit(key, request.prompt_ids, request.max_tokens, seed, self._sampling)
+        limit, sampling = request.max_tokens, self._sampling
+        if isinstance(self._engine, ChatEngine):
+            self._engine.submit_messages(key, agent.messages(), limit, seed, sampling)
+        else:
+            self._engine.submit(key, request.prompt_ids, limit, seed, sampling)

@@ -7,6 +7,7 @@ tool result. What came earlier reaches the model only through the memories that 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -107,10 +108,15 @@ class AgentMemory:
 
     def messages(self, newest: Newest = "full", keep_steps: KeepSteps = 1) -> list[dict[str, str]]:
         """The next round's context as chat messages, ``{"role", "content"}`` each."""
-        kept = [
-            {"role": self._records[i].role, "content": self.shown_text(i, newest)}
-            for i in self.kept_records(keep_steps)
-        ]
+        shown = [(i, self.shown_text(i, newest)) for i in self.kept_records(keep_steps)]
+        return self._as_messages(shown)
+
+    def whole_history(self) -> list[dict[str, str]]:
+        """Everything so far as chat messages, every tool result whole."""
+        return self._as_messages((i, record.text) for i, record in enumerate(self._records))
+
+    def _as_messages(self, shown: Iterable[tuple[int, str]]) -> list[dict[str, str]]:
+        kept = [{"role": self._records[i].role, "content": text} for i, text in shown]
         if self.system_prompt is None:
             return kept
         return [{"role": "system", "content": self.system_prompt}, *kept]

@@ -151,6 +151,13 @@ class Conversation:
                 length, pending = ends[-1], []
         return ends
 
+    @property
+    def end_of_turn_id(self) -> int | None:
+        """The id with which the chat template ends an assistant's turn; else any of ``end_ids``,
+        ``None`` without one."""
+        first = self.encode(self.glue.before)[:1]
+        return next((one for one in (*first, *self.end_ids) if one in self.end_ids), None)
+
     def _end_of_turn_ids(self) -> frozenset[int]:
         first = self.encode(self.glue.before)[:1]
         if self.decode(first):

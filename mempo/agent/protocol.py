@@ -154,6 +154,16 @@ def parse_round(text: str, number: int, protocol: Protocol = DEFAULT_PROTOCOL) -
     )
 
 
+def unclosed_action(text: str, protocol: Protocol = DEFAULT_PROTOCOL) -> str:
+    """The stop text that closes the action which a round's text ends in; empty where it ends in
+    none. Servers that leave the stop text out stopped there."""
+    spans = parse_round(text, 1, protocol).spans
+    last = spans[-1] if spans else None
+    if last is None or last.kind != "action" or last.closed or text.startswith("</", last.start):
+        return ""
+    return f"</{last.tag}>"
+
+
 def trajectory_broken_rules(
     texts: Sequence[str], protocol: Protocol = DEFAULT_PROTOCOL
 ) -> list[int]:

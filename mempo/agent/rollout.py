@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 import jinja2
@@ -21,7 +22,7 @@ from mempo.agent.protocol import trajectory_broken_rules
 from mempo.agent.state_machine import Agent, AgentSettings
 from mempo.agent.tools import MadeTool, ToolBox, make_tools
 from mempo.config import Config, RewardConfig
-from mempo.engine.interface import GenerationEngine, Sampling
+from mempo.engine.interface import ChatEngine, GenerationEngine, Sampling
 from mempo.judging.judging import CACHE_DIR, Judging
 from mempo.retrieval.base import Retriever
 from mempo.trajectory import Task, Trajectory
@@ -189,22 +190,30 @@ class Rollout:
                 own[tag] = ErrorRate(rate, setting=f"{tool.setting}.max_error_rate", tool=tag)
         return ErrorRates(ErrorRate(usual), own)
 
+    def prompt(self, task: Task) -> str:
+        """The user turn that a trajectory of the task begins with."""
+        return self.template.render(question=self.conversation.inert(task.question))
+
     def prompt_ids(self, task: Task) -> list[int]:
         """What a trajectory of the task begins with."""
-        question = self.conversation.inert(task.question)
-        return self.conversation.prompt_ids(self.template.render(question=question))
+        return self.conversation.prompt_ids(self.prompt(task))
 
     def _start_agent(self, attempt: Attempt) -> Agent:
         task = attempt.task
-        prompt = self.prompt_ids(task)
-        trajectory = Trajectory(task, attempt.epoch, attempt.sample, prompt_length=len(prompt))
+        prompt = self.prompt(task)
+        ids = self.conversation.prompt_ids(prompt)
+        trajectory = Trajectory(task, attempt.epoch, attempt.sample, prompt_length=len(ids))
+        settings = attempt.settings
+        if isinstance(self.engine, ChatEngine):
+            settings = replace(settings, prefill_memory=False)
         return Agent(
             trajectory,
-            prompt,
+            ids,
             self.conversation,
             self.toolbox.session(task),
-            attempt.settings,
+            settings,
             self.engine.max_model_len,
+            prompt,
         )
 
     def _finish(self, key: str, trajectory: Trajectory, judging: Judging) -> None:

@@ -17,6 +17,7 @@ from mempo.agent.protocol import ANSWER_TAG, DEFAULT_PROTOCOL, MEMORY_OPEN, Prot
 from mempo.agent.reading import Reader
 from mempo.agent.repeats import GenerationRequest, Sampled, SeenContexts
 from mempo.agent.tools import ToolResult, ToolSession
+from mempo.engine.interface import Messages
 from mempo.trajectory import Ending, Round, TokenSequence, Trajectory
 
 
@@ -63,7 +64,8 @@ class Agent:
 
     After ``receive`` or ``observe``, ``pending_call`` holds the tool call to make, or ``None``;
     then ``next_request`` gives the next generation, or ``None`` when the trajectory has ended. A
-    request is answered by ``recall``, or by the engine and ``receive``.
+    request is answered by ``recall``, or by the engine and ``receive``. ``prompt`` is the text of
+    ``prompt_ids`` between the chat template's marks, the question alone where it is not given.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Agent:
         session: ToolSession,
         settings: AgentSettings,
         max_model_len: int,
+        prompt: str | None = None,
     ) -> None:
         self.trajectory = trajectory
         self.session = session
@@ -83,7 +86,7 @@ class Agent:
         self._settings = settings
         self._max_model_len = max_model_len
         self._memory = AgentMemory(conversation.system_prompt)
-        self._memory.add_prompt(trajectory.task.question)
+        self._memory.add_prompt(trajectory.task.question if prompt is None else prompt)
         self._record_ids = [_RecordIds(prompt_ids, prompt_ids)]
         # A context that shows everything grows, and never comes back.
         reuses = settings.reuse_repeats and settings.context == "memory"
@@ -110,6 +113,12 @@ class Agent:
         prompt = [*self._sequence.ids, *self._prefill, *self._ids]
         self._request = GenerationRequest(prompt, allowed, self._requests)
         return self._request
+
+    def messages(self) -> Messages:
+        """The context of the round as chat messages, for engines that lay them out themselves."""
+        if self._settings.context == "full":
+            return self._memory.whole_history()
+        return self._memory.messages(self._settings.newest, self._settings.keep_steps)
 
     def recall(self) -> bool:
         """Takes what was sampled for the last request's context before. ``False`` where the engine

@@ -34,7 +34,8 @@ def asking_settings(
     own = [f"{SETTING}={hydra_value(path)}"]
     if seed is not None:
         own.append(f"seed={seed}")
-    given = [*_for_passages(overrides, _own_format(path)), *own]
+    served = "engine=openai" in overrides or "engine.kind=openai" in overrides
+    given = [*_for_passages(overrides, _own_format(path, served)), *own]
     try:
         found = evaluation_settings(given, _NO_FOLDER)
     except HydraException as error:
@@ -66,9 +67,9 @@ def check_question(question: str) -> None:
         raise MempoError(f"the question is not valid text ({error})") from None
 
 
-def _own_format(path: str) -> str:
+def _own_format(path: str, served: bool) -> str:
     """``data.format`` of a model's run; of one without a run what ``evaluate.py`` begins with."""
-    run = run_of(model_folder(path, SETTING))
+    run = run_of(model_folder(path, SETTING, served))
     if run is None:
         return "world"
     file = Path(run) / CONFIG_FILE
@@ -103,5 +104,5 @@ def _check(config: Config) -> None:
     if config.data.corpus is not None:
         require_path(config.data.corpus, "data.corpus")
     check_tools(config.tools)
-    check_engine()
+    check_engine(config)
     check_accelerator(config)

@@ -28,7 +28,7 @@ def evaluate_program(cfg: DictConfig) -> None:
     for one in (config, *settings.own.values()):
         check_evaluated_paths(one)
     require_writable(config.run_dir, "run_dir")
-    check_engine()
+    check_engine(config)
     check_accelerator(config)
     check_reward(config.reward, config.cache_dir)
     config = with_claimed_folder(config)

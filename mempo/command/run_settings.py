@@ -75,7 +75,11 @@ def evaluation_settings(overrides: Sequence[str], run_dir: str) -> EvaluationSet
     tree, model_given = _composed(_plain(defaults), overrides, run_dir)
     asked = tree.evaluation
     setting, wanted = named_models(asked.model_path, _plain(asked).get("models"))
-    runs = {name: run_of(model_folder(path, setting)) for name, path in wanted.items()}
+    served = tree.engine.kind == "openai"
+    runs = {name: run_of(model_folder(path, setting, served)) for name, path in wanted.items()}
+    if served and not model_given and not any(runs.values()):
+        # Of a model that somebody serves nothing else is known: it is spoken to as any real one.
+        overrides, model_given = ["model=pretrained", *overrides], True
     for name, run in runs.items():
         if run is None and not model_given:
             raise ConfigError(_how_to_speak(setting, wanted[name]))

@@ -14,6 +14,7 @@ from mempo.command.preflight import (
     check_engine,
     check_paths,
     check_run_folder,
+    check_training_engine,
 )
 from mempo.command.resume_check import check_resume
 from mempo.command.run_record import with_claimed_folder, write_record
@@ -30,6 +31,7 @@ from mempo.runtime.stopping import how_to_go_on, told_when_stopped
 def train_program(cfg: DictConfig) -> None:
     """Checks the configuration, then prints the plan (``dry_run=true``) or trains."""
     config = to_config(cfg)
+    check_training_engine(config)
     if config.dry_run:
         import torch
 
@@ -42,7 +44,7 @@ def train_program(cfg: DictConfig) -> None:
     check_paths(config)
     require_writable(config.run_dir, "run_dir")
     check_run_folder(config)
-    check_engine()
+    check_engine(config)
     check_accelerator(config)
     check_resume(config, cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True)))
     check_reward(config.reward, config.cache_dir)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from mempo.config.aggregate import OVERLAP_IMPORTANCE_CAP, Config
 from mempo.config.data import OTHER_SOURCES, DataConfig, MixedSetConfig, WorldConfig
+from mempo.config.engine import EngineConfig
 from mempo.config.evaluation import ContextMode, EvaluationConfig
 from mempo.config.loading import load_config, require_path
 from mempo.config.method import (
@@ -25,7 +26,7 @@ from mempo.config.model import ArchitectureConfig, LoraSettings, ModelConfig
 from mempo.config.reporting import CallbacksConfig, HealthConfig, WandbConfig
 from mempo.config.retriever import RetrieverConfig
 from mempo.config.reward import JudgeConfig, RewardConfig
-from mempo.config.rollout import ContextConfig, CurriculumConfig, EngineConfig, RolloutConfig
+from mempo.config.rollout import ContextConfig, CurriculumConfig, RolloutConfig
 from mempo.config.tools import ACCESS, DEFAULT_TOOLS, SEARCH, ToolConfig
 from mempo.config.training import OptimizerConfig, SftConfig, TrainerConfig
 

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from mempo.config.data import FORMATS_WITH_PASSAGES, DataConfig
+from mempo.config.engine import EngineConfig
 from mempo.config.evaluation import EvaluationConfig
 from mempo.config.method import (
     AlgorithmConfig,
@@ -21,7 +22,7 @@ from mempo.config.paths import SettingPath
 from mempo.config.reporting import CallbacksConfig, WandbConfig
 from mempo.config.retriever import RetrieverConfig
 from mempo.config.reward import RewardConfig
-from mempo.config.rollout import EngineConfig, RolloutConfig
+from mempo.config.rollout import RolloutConfig
 from mempo.config.strict import STRICT
 from mempo.config.tools import ACCESS, DEFAULT_TOOLS, SEARCH, ToolConfig, check_together, entries
 from mempo.config.training import OptimizerConfig, SftConfig, TrainerConfig

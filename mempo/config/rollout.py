@@ -1,4 +1,4 @@
-"""How trajectories are collected (``conf/rollout/``, ``conf/engine/``)."""
+"""How trajectories are collected (``conf/rollout/``)."""
 
 from __future__ import annotations
 
@@ -72,17 +72,3 @@ class RolloutConfig:
                     f"(evaluation.{setting} may be set)"
                 )
         return self
-
-
-@dataclass(frozen=True, config=STRICT)
-class EngineConfig:
-    """The in-process vLLM engine."""
-
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    max_model_len: int | None = Field(default=None, ge=64)
-    max_num_seqs: int = Field(default=128, ge=1)
-    cpu_kv_cache_gib: float = Field(default=1.0, gt=0)
-    gpu_memory_utilization: float = Field(default=0.4, gt=0, le=1.0)
-    tensor_parallel: int = Field(default=1, ge=1)
-    enable_prefix_caching: bool = True
-    sleep: bool = True

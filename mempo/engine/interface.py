@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
+
+Messages = list[dict[str, str]]
+"""A conversation: ``role`` and ``content`` of each message."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,8 @@ class Sampling:
 @dataclass(frozen=True)
 class Generation:
     """What the engine returns for one request: sampled ids, the log-probability of each under the
-    engine, and why it ended (``stop``: a stop text or the end-of-turn mark; ``length``)."""
+    engine (NaN where a server does not tell it), and why it ended (``stop``: a stop text or the
+    end-of-turn mark; ``length``)."""
 
     key: str
     ids: list[int]
@@ -40,3 +44,13 @@ class GenerationEngine(Protocol):
     def has_unfinished(self) -> bool: ...
 
     def abort_all(self) -> None: ...
+
+
+@runtime_checkable
+class ChatEngine(Protocol):
+    """A ``GenerationEngine`` that is asked with messages in place of ids, since a server lays them
+    out itself. Its rounds cannot be begun for it: nothing is prefilled."""
+
+    def submit_messages(
+        self, key: str, messages: Messages, max_tokens: int, seed: int, sampling: Sampling
+    ) -> None: ...

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from mempo.agent.conversation import Conversation
 from mempo.agent.tools import protocol_of
 from mempo.config import Config
 from mempo.evaluation.named_models import model_folder, named_models
 from mempo.models.loading import load_tokenizer
+from mempo.models.stand_in_tokenizer import StandInTokenizer
 from mempo.runtime.errors import ConfigError, MempoError
 from mempo.runtime.names import short_labels
 
@@ -37,7 +40,8 @@ def evaluated_models(
     cannot be opened, a model without a chat template, and a model that is named twice.
     """
     setting, wanted = named_models(config.evaluation.model_path, config.evaluation.models)
-    paths = {name: model_folder(path, setting) for name, path in wanted.items()}
+    served = config.engine.kind == "openai"
+    paths = {name: model_folder(path, setting, served) for name, path in wanted.items()}
     for path in paths.values():
         if list(paths.values()).count(path) > 1:
             raise ConfigError(f"{setting} names {path} twice: name it once")
@@ -53,14 +57,26 @@ def evaluated_models(
 
 def _conversation(path: str, setting: str, config: Config) -> Conversation:
     try:
-        tokenizer = load_tokenizer(path, config.model.chat_template)
+        return Conversation(
+            _tokenizer(path, setting, config), config.model.system_prompt, protocol_of(config.tools)
+        )
+    except MempoError as error:
+        raise ConfigError(f"{setting}={path}: {error}") from None
+
+
+def _tokenizer(path: str, setting: str, config: Config) -> Any:
+    """The model's own; of a served model that has none here, one that counts for it."""
+    local, engine = Path(path).expanduser().is_dir(), config.engine
+    hosted = engine.kind == "openai" and engine.protocol != "completions" and not local
+    if hosted and (engine.protocol == "chat" or path.count("/") != 1):
+        return StandInTokenizer()
+    try:
+        return load_tokenizer(path, config.model.chat_template)
     except (OSError, ValueError) as error:
+        if hosted:
+            return StandInTokenizer()
         reason = str(error).strip().split("\n")[0]
         raise ConfigError(
             f"{setting}={path}: its tokenizer cannot be opened ({reason}): give a complete model "
             "folder, or a hub name that can be reached"
         ) from None
-    try:
-        return Conversation(tokenizer, config.model.system_prompt, protocol_of(config.tools))
-    except MempoError as error:
-        raise ConfigError(f"{setting}={path}: {error}") from None

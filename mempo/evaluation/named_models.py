@@ -33,20 +33,23 @@ def named_models(model_path: str | None, models: Models) -> tuple[str, dict[str,
     return "evaluation.models", {path: path for path in paths}
 
 
-def model_folder(path: str, setting: str) -> str:
+def model_folder(path: str, setting: str, served: bool = False) -> str:
     """A run folder stands for its ``model/``; anything else is a model folder or hub name.
 
-    Raises ``ConfigError``, which names ``setting``, when a folder holds no model.
+    Where it is ``served`` (``engine=openai``) a folder needs no weights, and a name may be any that
+    the server knows. Raises ``ConfigError``, which names ``setting``, when a folder holds no model.
     """
     folder = Path(path).expanduser()
     if not folder.exists():
+        if served and not path.startswith((".", "~", "/")):
+            return path
         local = path.startswith((".", "~")) or path.count("/") != 1 or folder.parent.is_dir()
         if not local:
             return path
         raise ConfigError(f"{setting}={path}: no such folder")
     for candidate in (folder / MODEL_FOLDER, folder):
         if (candidate / "config.json").is_file():
-            if not any(found for kind in _WEIGHTS for found in candidate.glob(kind)):
+            if not served and not any(found for kind in _WEIGHTS for found in candidate.glob(kind)):
                 raise ConfigError(
                     f"{setting}={path}: {candidate} holds a config.json but no weights "
                     f"({', '.join(_WEIGHTS)}): give a complete model folder"

@@ -19,7 +19,11 @@ OF_EACH_MODEL: Final = ("model", "engine", "tools")
 # Settings under which no figure changes: a stopped call may go on with others.
 _HOW_NOT_WHAT: Final = {
     "evaluation": ("enabled", "model_path", "models", "bootstrap_samples"),
-    "engine": ("max_num_seqs", "cpu_kv_cache_gib", "gpu_memory_utilization", "tensor_parallel"),
+    "engine": (
+        "max_num_seqs", "cpu_kv_cache_gib", "gpu_memory_utilization", "tensor_parallel", "url",
+        "api_key_env", "connect_timeout_s", "read_timeout_s", "timeout_s", "retries", "backoff_s",
+        "ready_timeout_s",
+    ),
     "retriever": (
         "url", "timeout_s", "connect_timeout_s", "read_timeout_s", "retries", "backoff_s",
         "ready_timeout_s", "workers", "max_tool_error_rate",
@@ -28,6 +32,9 @@ _HOW_NOT_WHAT: Final = {
 }  # fmt: skip
 _OF_THE_JUDGE: Final = ("model", "prompt", "temperature", "max_tokens", "request")
 
+_OF_SERVERS: Final = ("kind", "served_model", "protocol")
+"""Those of ``engine``, which the in-process engine does not read."""
+
 
 def deciding_settings(config: Config, sections: Iterable[str]) -> dict[str, dict[str, Any]]:
     """What decides the figures, of these sections of the configuration."""
@@ -35,6 +42,8 @@ def deciding_settings(config: Config, sections: Iterable[str]) -> dict[str, dict
     for name in sections:
         section = _tools(config) if name == "tools" else dataclasses.asdict(getattr(config, name))
         left_out = _HOW_NOT_WHAT.get(name, ())
+        if section.get("kind") == "vllm":
+            left_out = (*left_out, *_OF_SERVERS)
         found[name] = {key: value for key, value in section.items() if key not in left_out}
     if "reward" in found:
         judge = found["reward"].pop("judge")

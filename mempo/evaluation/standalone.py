@@ -7,16 +7,21 @@ once, and a call that was stopped goes on with what is missing (``mempo.evaluati
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from mempo.agent.collection import Watch
+from mempo.agent.conversation import Conversation
 from mempo.agent.error_rate import ToolFailureError
 from mempo.agent.prompts import load_template
+from mempo.agent.protocol import unclosed_action
 from mempo.agent.rollout import Rollout
 from mempo.config import Config
 from mempo.data.tasks import load_heldout_tasks
 from mempo.engine.interface import GenerationEngine
+from mempo.engine.openai_engine import TextCodec
+from mempo.engine.server_start import start_server_engine
 from mempo.engine.start_arguments import engine_device
 from mempo.engine.vllm_engine import Engine
 from mempo.evaluation.differences import paired_differences
@@ -36,6 +41,7 @@ from mempo.evaluation.models import EvaluatedModel, evaluated_models
 from mempo.evaluation.plots import draw_evaluation
 from mempo.evaluation.tables import print_evaluation, write_differences_csv, write_tasks_csv
 from mempo.judging.judge import JudgeFailureError
+from mempo.models.stand_in_tokenizer import StandInTokenizer
 from mempo.records.trajectory_records import trajectory_record
 from mempo.retrieval.base import Retriever
 from mempo.runtime.progress import ProgressBar, progress_bar
@@ -60,7 +66,9 @@ StartEngine = Callable[[EvaluatedModel, Config], ModelEngine]
 
 
 def start_engine(model: EvaluatedModel, config: Config) -> ModelEngine:
-    """The real engine."""
+    """The real engine: vLLM in this process, or one that asks a server (``engine=openai``)."""
+    if config.engine.kind == "openai":
+        return start_server_engine(config.engine, model.path, _codec(model.conversation))
     return Engine(
         model.path,
         config.engine,
@@ -68,6 +76,17 @@ def start_engine(model: EvaluatedModel, config: Config) -> ModelEngine:
         model.conversation.end_ids,
         model.conversation.protocol.stop_strings,
         engine_device(config.trainer.accelerator),
+    )
+
+
+def _codec(conversation: Conversation) -> TextCodec:
+    return TextCodec(
+        conversation.encode,
+        sorted(conversation.end_ids),
+        conversation.end_of_turn_id,
+        conversation.protocol.stop_strings,
+        partial(unclosed_action, protocol=conversation.protocol),
+        exact=not isinstance(conversation.tokenizer, StandInTokenizer),
     )
 
 

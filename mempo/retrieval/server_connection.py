@@ -7,7 +7,6 @@ the first characters of what came.
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -19,6 +18,7 @@ from mempo.config import RetrieverConfig
 from mempo.retrieval import protocols
 from mempo.retrieval.base import RetrievalError
 from mempo.runtime.errors import ConfigError, MempoError
+from mempo.runtime.library_warnings import log_no_requests
 
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ class ServerConnection:
         )
         # No proxy from the environment: the address is given, and clusters set one for downloads.
         self._client = httpx.Client(limits=limits, trust_env=False)
-        _log_no_requests()
+        log_no_requests()
 
     def close(self) -> None:
         """Closes the connections."""
@@ -162,12 +162,3 @@ def _check_status(url: str, path: str, response: httpx.Response, raw: bytes) -> 
 
 def _shown(raw: bytes) -> str:
     return repr(raw[:_SHOWN].decode("utf-8", "replace"))
-
-
-def _log_no_requests() -> None:
-    """httpx logs a line for every request, which would be thousands an epoch, unless somebody set
-    its level."""
-    for name in ("httpx", "httpcore"):
-        logger = logging.getLogger(name)
-        if logger.level == logging.NOTSET:
-            logger.setLevel(logging.WARNING)

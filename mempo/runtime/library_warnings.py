@@ -38,3 +38,12 @@ def quiet_libraries() -> None:
     warnings.filterwarnings("ignore", message=r".*overridden `transfer_batch_to_device`.*")
     # transformers draws a bar for every weight file, also for a folder of one.
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def log_no_requests() -> None:
+    """httpx logs a line for every request, which would be thousands an epoch, unless somebody set
+    its level."""
+    for name in ("httpx", "httpcore"):
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.WARNING)

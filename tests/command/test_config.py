@@ -29,6 +29,7 @@ NEEDS = {
     ("model", "pretrained"): ["model.path=some/folder"],
     ("sft", "file"): ["sft.path=trajectories.jsonl"],
     ("reward", "judge"): ["reward.judge.url=http://127.0.0.1:8000/v1", "reward.judge.model=judge"],
+    ("engine", "openai"): ["engine.url=http://127.0.0.1:8000/v1"],
     ("data", "hotpotqa"): ["data.questions=questions.json"],
     ("data", "musique"): ["data.questions=questions.jsonl"],
     ("data", "mix"): [
@@ -317,6 +318,7 @@ def test_unknown_variant_lists_the_known_ones(group: str) -> None:
 
 
 LOCAL = ["data=local", "data.questions=q"]
+SERVED = ["engine=openai", "engine.url=http://h/v1"]
 HTTP = [*LOCAL, "retriever=http", "retriever.url=http://127.0.0.1:8000"]
 
 
@@ -364,6 +366,13 @@ HTTP = [*LOCAL, "retriever=http", "retriever.url=http://127.0.0.1:8000"]
         ([*HTTP, "data.corpus=c"], ["data.corpus=c is not read", "retriever.kind=http"]),
         ([*HTTP, "retriever.index=i"], ["retriever.index=i is not read", "retriever=bm25s"]),
         (["retriever.url=http://h"], ["retriever.url=http://h is not read", "retriever=http"]),
+        (["engine=openai"], ["engine.url is empty", "engine.url=http://<host>:<port>/v1"]),
+        ([*SERVED, "engine.url=localhost:80"], ["engine.url=localhost:80", "http://<host>"]),
+        ([*SERVED, "engine.url=http://a:sk-1@h/v1"], ["a user or a key", "OPENAI_API_KEY"]),
+        ([*SERVED, "engine.url=http://h/v1/chat/completions"], ["one of the server's paths"]),
+        ([*SERVED, "engine.api_key_env=sk-1"], ["the name of an environment variable"]),
+        ([*SERVED, "engine.read_timeout_s=1000"], ["engine.read_timeout_s=1000", "timeout_s=900"]),
+        (["engine.url=http://h/v1"], ["engine.url=http://h/v1 is not read", "engine=openai"]),
         (["retriever=bm25s"], ["retriever.kind=bm25s", "data.format=world", "data=local"]),
         (["retriever.kind=elastic"], ["retriever.kind='elastic'", "'bm25s' or 'http'"]),
         (["model=pretrained"], ["model.path is empty", "hub name"]),
@@ -393,6 +402,12 @@ def test_wrong_value_names_setting_and_remedy(overrides: list[str], words: list[
         compose("train", overrides)
     for word in words:
         assert word in str(caught.value)
+
+
+def test_a_key_in_the_address_is_not_told_again() -> None:
+    with pytest.raises(ConfigError) as caught:
+        compose("train", ["engine=openai", "engine.url=http://a:sk-1@h/v1"])
+    assert "sk-1" not in str(caught.value)
 
 
 def test_several_wrong_values_are_told_at_once() -> None:

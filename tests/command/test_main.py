@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from mempo.command import main as command_main
+from mempo.command.cli import compose
 from mempo.command.main import SUBCOMMANDS, Subcommand, main
 from mempo.command.preflight import check_engine
 from mempo.retrieval.index_files import build_command
@@ -183,10 +184,10 @@ def test_bash_completes_what_an_agent_is_asked_with(
 
 
 def test_a_missing_engine_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_engine()
+    check_engine(compose())
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(ConfigError, match="the engine is not installed") as caught:
-        check_engine()
+        check_engine(compose())
     for file in ("requirements.txt", "requirements-gpu.txt"):
         [pin] = [line for line in (ROOT / file).read_text().splitlines() if line[:4] == "vllm"]
         assert f"`pip install {pin}`" in str(caught.value)

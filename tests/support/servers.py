@@ -45,6 +45,7 @@ class Requests:
         self.lock = threading.Lock()
         self.paths: list[str] = []
         self.bodies: list[Any] = []
+        self.headers: list[Mapping[str, str]] = []
         self.connections = 0
 
 
@@ -53,8 +54,11 @@ Reply = tuple[int, bytes] | tuple[int, bytes, Mapping[str, str]] | None
 
 
 @contextmanager
-def answering(reply: Callable[[str, Any, int], Reply]) -> Iterator[tuple[str, Requests]]:
-    """A server whose answers ``reply(path, body, number)`` gives; requests count from 0."""
+def answering(
+    reply: Callable[[str, Any, int], Reply], get: Callable[[str], bytes] = lambda path: b""
+) -> Iterator[tuple[str, Requests]]:
+    """A server whose answers ``reply(path, body, number)`` gives; requests count from 0. ``get``
+    gives the pages that are only looked at."""
     requests = Requests()
 
     class Handler(BaseHTTPRequestHandler):
@@ -68,9 +72,12 @@ def answering(reply: Callable[[str, Any, int], Reply]) -> Iterator[tuple[str, Re
                 requests.connections += 1
 
         def do_GET(self) -> None:
+            page = get(self.path)
             self.send_response(200)
-            self.send_header("Content-Length", "0")
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(page)))
             self.end_headers()
+            self.wfile.write(page)
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -78,6 +85,7 @@ def answering(reply: Callable[[str, Any, int], Reply]) -> Iterator[tuple[str, Re
                 number = len(requests.paths)
                 requests.paths.append(self.path)
                 requests.bodies.append(body)
+                requests.headers.append({name.lower(): self.headers[name] for name in self.headers})
             answer = reply(self.path, body, number)
             if answer is None:
                 self.close_connection = True
@@ -85,6 +93,8 @@ def answering(reply: Callable[[str, Any, int], Reply]) -> Iterator[tuple[str, Re
             self.send_response(answer[0])
             for name, value in (answer[2] if len(answer) == 3 else {}).items():
                 self.send_header(name, value)
+            if answer[1].startswith(b"{"):
+                self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(answer[1])))
             self.end_headers()
             self.wfile.write(answer[1])
