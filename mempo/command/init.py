@@ -114,7 +114,7 @@ def _check(kind: str, name: str, folder: Path) -> None:
 def _takes_functions() -> bool:
     """Whether ``reward.metric`` may be an import path."""
     try:
-        RewardConfig(metric="module.function")  # type: ignore[arg-type]
+        RewardConfig(metric="module.function")
     except ValidationError:
         return False
     return True

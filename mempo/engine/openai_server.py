@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import httpx
+import httpx2 as httpx
 import tenacity
 
 from mempo.config import EngineConfig
@@ -221,7 +221,7 @@ def _retry_after(error: BaseException | None) -> float | None:
     return seconds if seconds >= 0 else None
 
 
-def _listed(page: openai.AsyncPage[Any] | Any) -> list[ServedModel]:
+def _listed(page: Any) -> list[ServedModel]:
     found = []
     for one in getattr(page, "data", None) or ():
         length = getattr(one, "max_model_len", None)

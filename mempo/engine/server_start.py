@@ -28,9 +28,10 @@ def start_server_engine(
     try:
         listed = loop.start(server.wait_until_ready(say)).result()
         served = _served(config, path, listed)
-        engine: CompletionsEngine | ChatEngine = CompletionsEngine(server, codec, loop)
-        engine.model = served.name
-        if not _is_exact(config, codec, loop, engine):
+        exact = CompletionsEngine(server, codec, loop)
+        exact.model = served.name
+        engine: CompletionsEngine | ChatEngine = exact
+        if not _is_exact(config, codec, loop, exact):
             engine = ChatEngine(server, codec, loop)
             engine.model = served.name
     except BaseException:

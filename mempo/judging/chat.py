@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Final
 
-import httpx
+import httpx2 as httpx
 
 from mempo.config import JudgeConfig
 from mempo.runtime.errors import MempoError
@@ -42,7 +42,7 @@ class JudgeServer:
             api_key=self._key,
             timeout=config.timeout_s,
             max_retries=config.retries,
-            http_client=openai.DefaultHttpxClient(limits=limits, trust_env=not at_home),
+            http_client=httpx.Client(limits=limits, trust_env=not at_home),
         )
 
     def close(self) -> None:

@@ -129,9 +129,11 @@ class Judge:
         try:
             reply = self._server.reply(self._prompt.render(question, golds, answer))
         except NoReplyError as error:
-            return self._failed(str(error))
+            self._failed(str(error))
+            return None
         if (right := read_verdict(reply)) is None:
-            return self._failed(_no_verdict(reply))
+            self._failed(_no_verdict(reply))
+            return None
         with self._lock:
             self._requests += 1
         self._cache.put(content, right, reply)

@@ -40,7 +40,7 @@ class Curriculum:
         rng = random.Random(derive_seed(self._seed, "curriculum", epoch))
         opened = [number for number in sorted(self._by_count) if number <= self.questions]
         left = {number: list(self._by_count[number]) for number in opened}
-        chosen = []
+        chosen: list[Task] = []
         while len(chosen) < count:
             filled = [number for number in opened if left[number]]
             if not filled:  # the open ones are used up: a harder one before none

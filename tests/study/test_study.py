@@ -78,7 +78,7 @@ def test_what_is_asked_besides_composes(further: Further, name: str, tmp_path: P
 def test_further_figures_have_a_table() -> None:
     asked = {"exact_match": [50.0, 100.0], "total_tokens": [100.0, 110.0]}
     tasks = {"memory": {"6": asked}, "full": {"6": {**asked, "exact_match": [0.0, 25.0]}}}
-    further = [
+    further: list[dict[str, Any]] = [
         {"variant": name, "further": "more", "seed": 0, "tasks": tasks, "commands": []}
         for name in ("mempo", "start")
     ]
