@@ -29,6 +29,9 @@ SUBCOMMANDS: Final = {
     "train": Subcommand("mempo.command.train", "train an agent that writes its memory", True),
     "evaluate": Subcommand("mempo.command.evaluate", "evaluate models on held-out tasks", True),
     "ask": Subcommand("mempo.ask.__main__", "ask a trained agent, and watch its memory"),
+    "collect": Subcommand(
+        "mempo.collect.__main__", "collect a teacher's trajectories for the supervised start"
+    ),
     "inspect": Subcommand("mempo.inspect.__main__", "show what a run did, on one page"),
     "plots": Subcommand("mempo.plots.__main__", "draw the curves of runs, for papers"),
     "forgetting": Subcommand(

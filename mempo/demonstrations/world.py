@@ -106,12 +106,7 @@ class Oracle:
                 answer = "; ".join(chain[-1].object for chain in chains)
                 rounds.append(OracleRound(memory, self.answer_text(answer), None, known))
                 return rounds, True
-            relation = RELATION[wanted.relation]
-            opens = wanted.on_page or wanted in searched
-            action, argument = (
-                ("access", wanted.subject) if opens else ("search", relation.query(wanted.subject))
-            )
-            rest = f"<think>Need {relation.noun}.</think><{action}> {argument}</{action}>"
+            action, argument, rest = oracle_action(wanted, wanted in searched)
             result = session.call(action, argument)
             session.mark_read(result)
             observation = result.text
@@ -157,6 +152,17 @@ def learn(
 def next_fact(chains: Sequence[Sequence[Fact]], known: frozenset[Fact]) -> Fact | None:
     """The first missing fact of the first incomplete objective, ``None`` when all are complete."""
     return next((fact for chain in chains for fact in chain if fact not in known), None)
+
+
+def oracle_action(wanted: Fact, searched: bool) -> tuple[str, str, str]:
+    """Action, argument and the text of both with their thought: a search, or the page where search
+    does not tell the fact."""
+    relation = RELATION[wanted.relation]
+    action, argument = "search", relation.query(wanted.subject)
+    if wanted.on_page or searched:
+        action, argument = "access", wanted.subject
+    thought = f"<think>Need {relation.noun}.</think>"
+    return action, argument, f"{thought}<{action}> {argument}</{action}>"
 
 
 def write_memory(
