@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import httpx2 as httpx
 import tenacity
@@ -18,9 +18,6 @@ import tenacity
 from mempo.config import EngineConfig
 from mempo.engine.errors import EngineError
 from mempo.runtime.library_warnings import log_no_requests
-
-if TYPE_CHECKING:
-    import openai
 
 T = TypeVar("T")
 

@@ -22,8 +22,8 @@ from mempo.runtime.stopping import how_to_go_on
 from tests.support.programs import ROOT, run_program
 
 NAMES = (
-    "train", "evaluate", "ask", "inspect", "plots", "forgetting", "rescore", "dashboard", "index",
-    "serve", "recall", "init",
+    "train", "evaluate", "ask", "collect", "inspect", "plots", "forgetting", "rescore", "dashboard",
+    "index", "serve", "recall", "init",
 )  # fmt: skip
 
 

@@ -275,7 +275,7 @@ def test_many_at_once_and_none_left() -> None:
     ],
 )
 def test_which_model_is_asked(
-    models: list[str], path: str, settings: dict[str, str], asked: str
+    models: list[str], path: str, settings: dict[str, Any], asked: str
 ) -> None:
     with (
         openai_server(chat("a"), models, None) as (url, _),

@@ -25,6 +25,12 @@ from tests.support.servers import free_port
 KEY = "sk-very-secret-0123456789"
 
 
+def late(seconds: float) -> str:
+    """A judge that takes its time."""
+    time.sleep(seconds)
+    return "yes"
+
+
 def reward(server: JudgeServer, *settings: str) -> RewardConfig:
     given = [*server.settings, "reward.judge.retries=0", *settings]
     return compose("train", given).reward
@@ -79,7 +85,7 @@ def test_each_part_is_judged_against_its_own_golds(tmp_path: Path) -> None:
 
 def test_what_was_judged_once_is_not_asked_again(tmp_path: Path) -> None:
     """Neither by samples with the same answer at once, nor by a later run."""
-    with judge_server(lambda asked, number: time.sleep(0.1) or "yes") as server:
+    with judge_server(lambda asked, number: late(0.1)) as server:
         same = [trajectory("ann", "Ann", name=f"t{i}") for i in range(16)]
         assert all(one.reward == 1.0 for one in judge(reward(server), tmp_path, *same))
         assert len(server.asked) == 1
@@ -156,7 +162,7 @@ def test_too_many_failures_stop_the_run(tmp_path: Path) -> None:
     [
         (lambda asked, number: "perhaps", "neither yes nor no after its thoughts: 'perhaps'"),
         (lambda asked, number: no_completion(), "no chat completion"),
-        (lambda asked, number: time.sleep(0.6) or "yes", r"no reply within .*timeout_s=0\.3"),
+        (lambda asked, number: late(0.6), r"no reply within .*timeout_s=0\.3"),
         (lambda asked, number: 400, "Error code: 400"),
     ],
 )
