@@ -83,7 +83,10 @@ class CollectedFiles:
                         "it is no collection; choose another file"
                     )
             return
-        before, now = leaves(read_json(self.counts_file).get("settings")), leaves(self._settings)
+        before, now = (
+            leaves(read_json(self.counts_file).get("settings") or {}),
+            leaves(self._settings),
+        )
         changed = [
             f"  {key}: {before.get(key)} there, {now.get(key)} now"
             for key in sorted(before.keys() | now.keys())
