@@ -30,7 +30,6 @@ _COLUMNS: Final = (
 )
 _WITH_INTERVALS: Final = ("exact_match", "f1", JUDGE)
 _TITLES: Final = {"judge_agreement": "agrees", "judge_failed": "no verdict"}
-_NOT_SHOWN: Final = ("judge_sum",)
 _DIFFERENCE_COLUMNS: Final = (
     ("EM", "exact_match", "{:+.1f}"),
     ("F1", "f1", "{:+.1f}"),
@@ -51,9 +50,12 @@ def wide_console(width: int = _TABLE_WIDTH) -> Console:
 
 def print_whole(table: Table) -> None:
     """Prints a table as wide as it needs to be, also where the terminal is narrower."""
+    wide_console(_needed_width(table)).print(table)
+
+
+def _needed_width(table: Table) -> int:
     unbounded = Console(width=10_000)
-    needed = Measurement.get(unbounded, unbounded.options, table).maximum
-    wide_console(needed).print(table)
+    return Measurement.get(unbounded, unbounded.options, table).maximum
 
 
 def print_table(results: Mapping[str, Mapping[str, Mapping[str, Any]]], console: Console) -> None:
@@ -67,6 +69,8 @@ def print_table(results: Mapping[str, Mapping[str, Mapping[str, Any]]], console:
     for name, entries in results.items():
         for context, entry in entries.items():
             table.add_row(name, context, *(_cell(entry, key, form) for _, key, form in columns))
+    if len(columns) > len(_COLUMNS):
+        console.width = max(console.width, _needed_width(table))
     console.print(table)
 
 
@@ -172,9 +176,12 @@ def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]])
 
 def _columns(entries: Iterable[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
     """``_COLUMNS``, and behind the answer metrics one for each reward that they do not hold: the
-    judge's verdicts and how far exact match shares them, and functions of one's own."""
-    found = added_metrics(key for entry in entries for key in entry)
-    shown = [key for key in found if key not in _NOT_SHOWN]
+    judge's verdicts, how far exact match shares them and, where some are missing, how many; and
+    functions of one's own."""
+    kept = list(entries)
+    found = added_metrics(key for entry in kept for key in entry)
+    missing = any(entry.get("judge_failed") for entry in kept)
+    shown = [key for key in found if key != "judge_sum" and (missing or key != "judge_failed")]
     added = [(_TITLES.get(key, key), key, "{:.1f}" if key == JUDGE else "{:.2f}") for key in shown]
     return [*_COLUMNS[:3], *added, *_COLUMNS[3:]]
 

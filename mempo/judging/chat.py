@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Any, Final
-
-import httpx2 as httpx
+from urllib.parse import urlsplit
 
 from mempo.config import JudgeConfig
 from mempo.runtime.errors import MempoError
 
 _SHOWN: Final = 200
 _NO_KEY: Final = "none"  # the package wants one; servers of one's own read none
-_AT_HOME: Final = ("localhost", "127.0.0.1", "[::1]", "::1")
+_AT_HOME: Final = ("localhost", "127.0.0.1", "::1")
 
 
 class JudgeServerError(MempoError):
@@ -26,7 +26,7 @@ class NoReplyError(Exception):
 class JudgeServer:
     """Requests to ``reward.judge.url``. Thread safe; connections are reused. Close it."""
 
-    def __init__(self, config: JudgeConfig, connections: int) -> None:
+    def __init__(self, config: JudgeConfig) -> None:
         import openai  # a second, which other runs need not wait for
 
         self._openai = openai
@@ -35,15 +35,16 @@ class JudgeServer:
         assert config.url is not None
         assert config.model is not None
         self._model = config.model
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=connections)
-        at_home = httpx.URL(config.url).host in _AT_HOME
+        # A proxy of the environment is for servers elsewhere.
+        at_home = urlsplit(config.url).hostname in _AT_HOME
         self._client = openai.OpenAI(
             base_url=config.url,
             api_key=self._key,
             timeout=config.timeout_s,
             max_retries=config.retries,
-            http_client=httpx.Client(limits=limits, trust_env=not at_home),
+            http_client=openai.DefaultHttpxClient(trust_env=not at_home),
         )
+        _log_no_requests()
 
     def close(self) -> None:
         """Closes the connections."""
@@ -99,3 +100,11 @@ class JudgeServer:
         if self._key != _NO_KEY:
             text = text.replace(self._key, "***")
         return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _log_no_requests() -> None:
+    """A line for each request would be thousands an epoch; a level that somebody set stays."""
+    for name in ("httpx", "httpx2", "openai"):
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.WARNING)

@@ -31,14 +31,13 @@ class Judge:
     Args:
         config: the server, the model, the prompt, and the share of requests that may fail.
         cache_dir: where verdicts are kept for later runs.
-        workers: requests at a time.
     """
 
-    def __init__(self, config: JudgeConfig, cache_dir: str, workers: int) -> None:
+    def __init__(self, config: JudgeConfig, cache_dir: str) -> None:
         self._config = config
         self._prompt = JudgePrompt(config.prompt)
         self._cache = JudgementCache(cache_dir)
-        self._server = JudgeServer(config, workers)
+        self._server = JudgeServer(config)
         self._lock = threading.Lock()
         self._asked: dict[tuple[str, tuple[str, ...], str], Future[bool | None]] = {}
         self._requests = self._failures = 0
@@ -129,17 +128,17 @@ class Judge:
         try:
             reply = self._server.reply(self._prompt.render(question, golds, answer))
         except NoReplyError as error:
-            self._failed(str(error))
+            self._count_failure(str(error))
             return None
         if (right := read_verdict(reply)) is None:
-            self._failed(_no_verdict(reply))
+            self._count_failure(_no_verdict(reply))
             return None
         with self._lock:
             self._requests += 1
         self._cache.put(content, right, reply)
         return right
 
-    def _failed(self, cause: str) -> None:
+    def _count_failure(self, cause: str) -> None:
         with self._lock:
             self._requests += 1
             self._failures += 1

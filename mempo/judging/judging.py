@@ -56,7 +56,7 @@ class Judging:
         self._config = config
         self._clock = clock
         self._functions = load_functions(config)
-        self._judge = Judge(config.judge, cache_dir, config.workers) if config.judged else None
+        self._judge = Judge(config.judge, cache_dir) if config.judged else None
         self._workers = Workers(config.workers, "reward")
         self._done: list[Finished] = []
         self._jobs: list[_Job] = []
@@ -152,7 +152,7 @@ def check_reward(config: RewardConfig, cache_dir: str) -> None:
     load_functions(config)
     if not config.judged:
         return
-    judge = Judge(config.judge, cache_dir, 1)
+    judge = Judge(config.judge, cache_dir)
     try:
         judge.probe()
     finally:

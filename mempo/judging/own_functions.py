@@ -28,7 +28,7 @@ def load_function(name: str, setting: str = "reward.metric") -> RewardFunction:
     Raises ``ConfigError`` that names ``setting`` when it is not there, cannot be called, or takes
     other arguments than ``(answer, task)``.
     """
-    function = named_object(name, setting)
+    function: RewardFunction = named_object(name, setting)
     if not callable(function) or inspect.isclass(function):
         kind = "a class" if inspect.isclass(function) else f"a {type(function).__name__}"
         raise ConfigError(f"{setting}={name} is {kind}, and a function (answer, task) is needed")

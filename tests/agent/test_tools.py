@@ -175,13 +175,14 @@ def test_failures_of_the_retriever_become_observations(
 def test_ai_agent_book_238_a_retriever_that_never_answers_times_out(action: str) -> None:
     wait = threading.Event()
     fake = FakeRetriever(wait=wait)
+    others = set(threading.enumerate())
     start = time.monotonic()
     result = session(fake, timeout_s=0.05).call(action, "x")
     assert time.monotonic() - start < 5
     assert result.error is not None
     assert "TimeoutError: no result within retriever.timeout_s=0.05" in result.error
     wait.set()
-    for thread in threading.enumerate():
+    for thread in set(threading.enumerate()) - others:
         if thread.name == "mempo-tool":
             thread.join(5)
             assert not thread.is_alive()

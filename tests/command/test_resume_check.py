@@ -54,6 +54,8 @@ def test_what_changes_no_figure_may_change(tmp_path: Path) -> None:
         "optimizer.micro_batch_tokens=128",
         "scoring.batch_tokens=99",
         "evaluation.tasks=3",
+        "reward.workers=3",
+        "reward.judge.url=http://127.0.0.1:9/v1",
     )
     go_on(tmp_path / "nothing_there", "algorithm=grpo")
 
@@ -67,6 +69,8 @@ def test_what_changes_no_figure_may_change(tmp_path: Path) -> None:
         ("optimizer.learning_rate=0.5", r"optimizer\.learning_rate is 0\.5 and was"),
         ("optimizer.weight_decay=0.5", r"optimizer\.weight_decay is 0\.5 and was 0\.0"),
         ("rollout.context=memory", r"rollout\.context is memory and was full"),
+        ("reward.metric=f1", r"reward\.metric is f1 and was exact_match"),
+        ("reward.terms={f1: 1.0}", r"reward\.terms is \{'f1': 1\.0\} and was null"),
         ("lora=default", r"model\.lora is .*rank.* and was null"),
     ],
 )

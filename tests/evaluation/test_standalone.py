@@ -28,11 +28,13 @@ from mempo.data.tasks import load_heldout_tasks, load_task_sets
 from mempo.evaluation.files import EvaluationFolder, claimed
 from mempo.evaluation.models import EvaluatedModel
 from mempo.evaluation.standalone import evaluate_models
+from mempo.judging.judge import JudgeFailureError
 from mempo.row_files.rows import DataError
 from mempo.runtime.errors import ConfigError
 from mempo.runtime.names import short_labels
 from mempo.trajectory import Task
 from tests.support.fakes import AnsweringEngine
+from tests.support.judge_server import Asked, judge_server, same_words
 from tests.support.small_tokenizers import make_tokenizer
 
 QUESTIONS = 8
@@ -312,6 +314,27 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 SAMPLED = ["evaluation.objectives=[1,2]", "evaluation.temperature=1.0"]
+
+
+def test_a_judge_that_fails_spoils_no_task(data: list[str], models: Path, tmp_path: Path) -> None:
+    """The task without a verdict is done again by the next call, and no other one."""
+
+    def script(asked: Asked, number: int) -> str | int:
+        return 500 if number < QUESTIONS and asked.answer == "gold 3" else same_words(asked, number)
+
+    folder, engines = tmp_path / "run", Engines()
+    with judge_server(script) as server:
+        overrides = [*data, f"evaluation.model_path={models}/half", "evaluation.contexts=[full]"]
+        overrides += ["evaluation.objectives=[1]", f"cache_dir={tmp_path}/cache", *server.settings]
+        overrides.append("reward.judge.retries=0")
+        with pytest.raises(JudgeFailureError, match="1 of 8 judgements"):
+            run(folder, overrides, engines)
+        kept = [json.loads(line) for line in (folder / "trajectories.jsonl").open()]
+        assert {line["task"] for line in kept} == {f"q{i}" for i in range(QUESTIONS)} - {"q3"}
+        (entry,) = run(folder, overrides, engines).values()
+        assert [len(one.requests) for one in engines.started] == [QUESTIONS, 1]
+        assert len(server.asked) == QUESTIONS + 1
+    assert (entry["judge"], entry["judge_agreement"], entry["judge_failed"]) == (50.0, 1.0, 0.0)
 
 
 def test_circles_change_nothing_but_their_count(

@@ -25,12 +25,6 @@ from tests.support.servers import free_port
 KEY = "sk-very-secret-0123456789"
 
 
-def late(seconds: float) -> str:
-    """A judge that takes its time."""
-    time.sleep(seconds)
-    return "yes"
-
-
 def reward(server: JudgeServer, *settings: str) -> RewardConfig:
     given = [*server.settings, "reward.judge.retries=0", *settings]
     return compose("train", given).reward
@@ -41,6 +35,16 @@ def trajectory(answer: str | None, *golds: str, name: str = "t", valid: bool = T
     return Trajectory(
         Task(name, objectives), 0, 0, prompt_length=0, answer=answer, format_valid=valid
     )
+
+
+def after(seconds: float) -> Callable[[Asked, int], str]:
+    """A judge that takes its time."""
+
+    def script(asked: Asked, number: int) -> str:
+        time.sleep(seconds)
+        return "yes"
+
+    return script
 
 
 def judge(config: RewardConfig, cache: Path, *finished: Trajectory) -> list[Trajectory]:
@@ -85,7 +89,7 @@ def test_each_part_is_judged_against_its_own_golds(tmp_path: Path) -> None:
 
 def test_what_was_judged_once_is_not_asked_again(tmp_path: Path) -> None:
     """Neither by samples with the same answer at once, nor by a later run."""
-    with judge_server(lambda asked, number: late(0.1)) as server:
+    with judge_server(after(0.1)) as server:
         same = [trajectory("ann", "Ann", name=f"t{i}") for i in range(16)]
         assert all(one.reward == 1.0 for one in judge(reward(server), tmp_path, *same))
         assert len(server.asked) == 1
@@ -162,7 +166,7 @@ def test_too_many_failures_stop_the_run(tmp_path: Path) -> None:
     [
         (lambda asked, number: "perhaps", "neither yes nor no after its thoughts: 'perhaps'"),
         (lambda asked, number: no_completion(), "no chat completion"),
-        (lambda asked, number: late(0.6), r"no reply within .*timeout_s=0\.3"),
+        (after(0.6), r"no reply within .*timeout_s=0\.3"),
         (lambda asked, number: 400, "Error code: 400"),
     ],
 )
