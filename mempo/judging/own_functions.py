@@ -6,7 +6,7 @@ import inspect
 import math
 import numbers
 from collections.abc import Callable, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from mempo.runtime.errors import ConfigError, MempoError
 from mempo.runtime.named_objects import named_object
@@ -42,7 +42,7 @@ def load_function(name: str, setting: str = "reward.metric") -> RewardFunction:
         ) from None
     except ValueError:  # some functions written in C tell no signature
         pass
-    return cast(RewardFunction, function)
+    return function
 
 
 def call_function(
