@@ -52,7 +52,7 @@ def read(arguments: Sequence[str] | None) -> Wanted:
     _check_numbers(parser, options)
     if options.data is not None:
         overrides = [*data_overrides(options.data), *overrides]
-    share = None if options.share is None else tuple(options.share)
+    share = None if options.share is None else (options.share[0], options.share[1])
     return Wanted(
         model=models[0] if models else None,
         output=options.output.expanduser(),

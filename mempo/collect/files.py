@@ -116,7 +116,9 @@ def claimed(output: Path) -> Iterator[None]:
                 f"--output {output}: another call is at work on it: wait for it, or choose another "
                 "file"
             ) from None
-        yield
-        lock.unlink()
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
     finally:
         os.close(handle)

@@ -21,9 +21,13 @@ _mempo() {{
                 line=${{line#*"${{COMP_WORDS[1]}}"}}
                 choices=$(COMP_LINE="mempo$line" COMP_POINT=$COMP_POINT \\
                     "${{COMP_WORDS[0]}}" "${{COMP_WORDS[1]}}" -sc query=bash 2> /dev/null) ;;
-            ask)
+            ask|collect)
                 if [[ $word == -* ]]; then
                     choices="--compare --context --help --json {serving}"
+                    if [[ ${{COMP_WORDS[1]}} == collect ]]; then
+                        choices="--attempts --data --help --metric --output --per-question"
+                        choices+=" --share --split --tasks --teacher --threshold"
+                    fi
                 elif (( COMP_CWORD > 2 )) && [[ $word == *=* || $word != */* ]]; then
                     choices=$(COMP_LINE="mempo $word" COMP_POINT=$((6 + ${{#word}})) \\
                         "${{COMP_WORDS[0]}}" evaluate -sc query=bash 2> /dev/null)

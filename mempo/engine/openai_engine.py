@@ -7,6 +7,7 @@ text that comes back, since hosted models take and give nothing else. ``server_s
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -22,6 +23,9 @@ _STEP_SECONDS: Final = 0.05
 _TRIAL: Final = "<mem>Who wrote it?</mem><search>The 1st page, in fact.</search>\n"
 _KNOWS_NOT: Final = frozenset({400, 404, 405, 422, 501})
 """What servers answer that have no such path or field."""
+
+_OPTIONAL: Final = ("stop", "seed")
+_LOG: Final = logging.getLogger(__name__)
 
 _PLAIN: Final = {
     "repetition_penalty": 1.0,
@@ -153,7 +157,10 @@ class ChatEngine(_ServerEngine):
     stop text out; it is put back where the text ends inside an action.
     """
 
-    _limit_name = "max_tokens"
+    def __init__(self, server: OpenAIServer, codec: TextCodec, loop: EventLoop) -> None:
+        super().__init__(server, codec, loop)
+        self._limit_name = "max_tokens"
+        self._left_out: frozenset[str] = frozenset()
 
     def submit(
         self, key: str, prompt_ids: list[int], max_tokens: int, seed: int, sampling: Sampling
@@ -193,14 +200,28 @@ class ChatEngine(_ServerEngine):
         return Generation(key, ids, [math.nan] * len(ids), reason)
 
     async def _ask(self, body: dict[str, Any], max_tokens: int) -> Any:
-        """Newer hosted models take the limit under another name alone."""
-        try:
-            return await self._server.chat(**body, **{self._limit_name: max_tokens})
-        except RefusedError as error:
-            if self._limit_name != "max_tokens" or "max_completion_tokens" not in str(error):
-                raise
-        self._limit_name = "max_completion_tokens"
-        return await self._server.chat(**body, max_completion_tokens=max_tokens)
+        while True:
+            sent = {name: value for name, value in body.items() if name not in self._left_out}
+            sent[self._limit_name] = max_tokens
+            try:
+                return await self._server.chat(**sent)
+            except RefusedError as error:
+                if error.status not in _KNOWS_NOT or not self._adapts(str(error), sent):
+                    raise
+
+    def _adapts(self, refusal: str, sent: dict[str, Any]) -> bool:
+        """Newer hosted models take the limit under another name, and some no stop texts or seed:
+        whatever stands behind an action is cut here anyway."""
+        if "max_tokens" in sent and "max_completion_tokens" in refusal:
+            self._limit_name = "max_completion_tokens"
+            return True
+        refused = next((one for one in _OPTIONAL if one in sent and f"'{one}'" in refusal), None)
+        if refused is None:
+            return False
+        if refused not in self._left_out:
+            _LOG.warning("%s takes no %r, which is left out", self.model, refused)
+        self._left_out |= {refused}
+        return True
 
 
 def _token_ids(choice: Any) -> list[int] | None:

@@ -45,6 +45,11 @@ def evaluated_models(
     for path in paths.values():
         if list(paths.values()).count(path) > 1:
             raise ConfigError(f"{setting} names {path} twice: name it once")
+    if served and config.engine.served_model is not None and len(paths) > 1:
+        raise ConfigError(
+            f"engine.served_model={config.engine.served_model} is one model, and {setting} names "
+            f"{len(paths)}: leave it out, and give the models the names that the server has"
+        )
     configs = [(own or {}).get(name, config) for name in wanted]
     named = isinstance(config.evaluation.models, Mapping)
     names = list(paths) if named else list(paths.values())

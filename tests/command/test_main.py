@@ -169,6 +169,8 @@ def test_bash_completes_what_an_agent_is_asked_with(
     for typed, offered in (
         ("mempo ask --c", "--compare --context"),
         ("mempo ask ru", "run"),
+        ("mempo collect --t", "--tasks --teacher --threshold"),
+        ("mempo collect run engine=o", "engine=openai"),
         ("mempo ask run Who? retriever=b", "retriever=bm25s"),
         ("mempo ask run data.corpus=x evaluation.max_rounds", "evaluation.max_rounds="),
     ):

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from mempo.command.cli import compose
-from mempo.command.preflight import check_accelerator, check_run_folder
+from mempo.command.preflight import check_accelerator, check_run_folder, check_training_engine
 from mempo.config import Config
 from mempo.runtime.errors import ConfigError
 from mempo.training.checkpoint_io import check_fits
+from tests.support.programs import run_program
 
 
 def test_a_new_run_does_not_write_over_another(tmp_path: Path) -> None:
@@ -36,6 +37,15 @@ def test_a_gpu_that_is_not_there_is_named() -> None:
     check_accelerator(compose("train", ["trainer=cpu"]))
     with pytest.raises(ConfigError, match=r"trainer.accelerator=gpu, but torch finds no GPU"):
         check_accelerator(compose("train", ["trainer=gpu"]))
+
+
+def test_a_server_is_not_trained_with(tmp_path: Path) -> None:
+    check_training_engine(compose("train"))
+    served = ["engine=openai", "engine.url=http://127.0.0.1:1/v1", f"run_dir={tmp_path}/run"]
+    for more in ([], ["dry_run=true"]):
+        told = run_program("train.py", *served, *more, expect=2)
+        assert "engine=openai cannot train: a server takes no new weights" in told
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:

@@ -142,18 +142,36 @@ def test_what_a_chat_says(said: str | None, finish_reason: str, kept: str, ended
     }  # fmt: skip
 
 
-def test_newer_models_take_the_limit_under_another_name() -> None:
+def test_what_newer_models_refuse_is_sent_otherwise() -> None:
     def reply(path: str, body: Any, number: int) -> Reply:
         if "max_tokens" in body:
+            time.sleep(0.05)  # so that all have been sent before the first is refused
             return 400, error_answer("Use 'max_completion_tokens' instead of 'max_tokens'.")
-        return 200, chat_answer("a")
+        if "stop" in body:
+            return 400, error_answer("Unsupported parameter: 'stop' is not supported.")
+        return 200, chat_answer("<search>a</search> and more")
 
     with openai_server(reply) as (url, requests), started(url, protocol="chat") as engine:
         assert isinstance(engine, ChatEngine)
-        for key in "ab":
+        for key in "abc":
             engine.submit_messages(key, MESSAGES, 20, 5, Sampling())
-            finish(engine)
-    assert [body.get("max_completion_tokens") for body in requests.bodies] == [None, 20, 20]
+        assert sorted(one.key for one in finish(engine)) == ["a", "b", "c"]
+        first = len(requests.bodies)
+        engine.submit_messages("d", MESSAGES, 20, 5, Sampling())
+        finish(engine)
+    (body,) = requests.bodies[first:]
+    assert (body["max_completion_tokens"], body["seed"]) == (20, 5)
+    assert not {"max_tokens", "stop"} & set(body)
+
+
+def test_a_temperature_that_is_refused_is_told() -> None:
+    said = "Unsupported value: 'temperature' does not support 0.7 with this model."
+    with (
+        openai_server(lambda path, body, number: (400, error_answer(said))) as (url, requests),
+        pytest.raises(EngineError, match="'temperature' does not support 0"),
+    ):
+        ask_once(url)
+    assert len(requests.bodies) == 1
 
 
 def ask_once(url: str, **settings: Any) -> Generation:
