@@ -83,10 +83,9 @@ class CollectedFiles:
                         "it is no collection; choose another file"
                     )
             return
-        before, now = (
-            leaves(read_json(self.counts_file).get("settings") or {}),
-            leaves(self._settings),
-        )
+        found = read_json(self.counts_file).get("settings")
+        before = leaves(found) if isinstance(found, Mapping) else {}
+        now = leaves(self._settings)
         changed = [
             f"  {key}: {before.get(key)} there, {now.get(key)} now"
             for key in sorted(before.keys() | now.keys())

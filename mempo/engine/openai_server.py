@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-import httpx2 as httpx
 import tenacity
 
 from mempo.config import EngineConfig
@@ -63,16 +62,13 @@ class OpenAIServer:
         self._config = config
         self._key = os.environ.get(config.api_key_env) or _NO_KEY
         log_no_requests()
-        timeout = httpx.Timeout(config.read_timeout_s, connect=config.connect_timeout_s)
+        timeout = openai.Timeout(config.read_timeout_s, connect=config.connect_timeout_s)
         self._client = openai.AsyncOpenAI(
             api_key=self._key,
             base_url=self.url,
             max_retries=0,
-            http_client=httpx.AsyncClient(
+            http_client=openai.DefaultAsyncHttpxClient(
                 timeout=timeout,
-                limits=httpx.Limits(
-                    max_connections=None, max_keepalive_connections=config.max_num_seqs
-                ),
                 # A proxy for the way out; http is the local network's, as of retrieval servers.
                 trust_env=self.url.startswith("https"),
             ),
@@ -210,7 +206,7 @@ def _may_pass(error: BaseException) -> bool:
 
 def _retry_after(error: BaseException | None) -> float | None:
     """The seconds that a server asks for."""
-    response: httpx.Response | None = getattr(error, "response", None)
+    response: Any = getattr(error, "response", None)
     try:
         seconds = float(response.headers["retry-after"]) if response is not None else -1.0
     except (KeyError, ValueError):

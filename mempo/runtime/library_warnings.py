@@ -41,9 +41,9 @@ def quiet_libraries() -> None:
 
 
 def log_no_requests() -> None:
-    """httpx logs a line for every request, which would be thousands an epoch, unless somebody set
-    its level."""
-    for name in ("httpx", "httpcore"):
+    """httpx and its successor log a line for every request, which would be thousands an epoch,
+    unless somebody set its level."""
+    for name in ("httpx", "httpcore", "httpx2", "httpcore2"):
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:
             logger.setLevel(logging.WARNING)
