@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from mempo.config import JudgeConfig
+from mempo.config.server_key import key_from_environment
 from mempo.runtime.errors import MempoError
 
 _SHOWN: Final = 200
@@ -31,7 +31,7 @@ class JudgeServer:
 
         self._openai = openai
         self._config = config
-        self._key = os.environ.get(config.api_key_env) or _NO_KEY
+        self._key = key_from_environment(config.api_key_env, "reward.judge.api_key_env") or _NO_KEY
         assert config.url is not None
         assert config.model is not None
         self._model = config.model

@@ -191,7 +191,13 @@ def test_the_key_comes_from_the_environment_and_reaches_no_file(
             with pytest.raises(MempoError, match="set the environment variable JUDGE_KEY") as told:
                 check_reward(config, str(tmp_path))
             assert "sk-wrong-key-987" not in str(told.value)
-        monkeypatch.setenv("JUDGE_KEY", KEY)
+        monkeypatch.setenv("JUDGE_KEY", "sk-wrong\nkey-987")
+        with pytest.raises(
+            ConfigError, match=r"JUDGE_KEY \(reward\.judge\.api_key_env\)"
+        ) as refused:
+            check_reward(config, str(tmp_path))
+        assert "key-987" not in str(refused.value)
+        monkeypatch.setenv("JUDGE_KEY", f"{KEY}\n")
         check_reward(config, str(tmp_path))
         judge(config, tmp_path, trajectory("ann", "Ann"))
         assert server.asked[-1].headers["authorization"] == f"Bearer {KEY}"
