@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from mempo.engine.errors import EngineError
 from mempo.engine.event_loop import EventLoop
@@ -25,6 +25,9 @@ _KNOWS_NOT: Final = frozenset({400, 404, 405, 422, 501})
 """What servers answer that have no such path or field."""
 
 _OPTIONAL: Final = ("stop", "seed")
+_FILTERED: Final = "content_filter"
+"""Both a reason why an answer ended and a code of what is refused altogether."""
+
 _LOG: Final = logging.getLogger(__name__)
 
 _PLAIN: Final = {
@@ -124,7 +127,7 @@ class CompletionsEngine(_ServerEngine):
         logprobs = [math.nan if one is None else float(one) for one in told]
         if len(logprobs) != len(ids):
             logprobs = [math.nan] * len(ids)
-        return Generation(key, ids, logprobs, _reason(choice))
+        return Generation(key, ids, logprobs, _reason(choice.finish_reason))
 
     async def gives_ids(self) -> bool:
         """Whether the server takes and gives token ids. Raises ``EngineError`` when its tokenizer
@@ -188,9 +191,8 @@ class ChatEngine(_ServerEngine):
             body["seed"] = seed
         if sampling.top_k > 0:
             body["extra_body"] = {"top_k": sampling.top_k}
-        choice = await self._ask(body, max_tokens)
-        reason = _reason(choice)
-        text = choice.message.content or ""
+        text, ended = await self._ask(body, max_tokens)
+        reason = _reason(ended)
         ids = self._codec.encode(text)
         if reason == "stop":
             closing = self._codec.unclosed(text)
@@ -199,13 +201,17 @@ class ChatEngine(_ServerEngine):
             ids = self._codec.encode(text + closing) if closing else [*ids, *end]
         return Generation(key, ids, [math.nan] * len(ids), reason)
 
-    async def _ask(self, body: dict[str, Any], max_tokens: int) -> Any:
+    async def _ask(self, body: dict[str, Any], max_tokens: int) -> tuple[str, str | None]:
+        """What was said and why it ended; nothing, where the server's filter takes the context."""
         while True:
             sent = {name: value for name, value in body.items() if name not in self._left_out}
             sent[self._limit_name] = max_tokens
             try:
                 return await self._server.chat(**sent)
             except RefusedError as error:
+                if error.code == _FILTERED:
+                    _LOG.warning("%s filtered a round, which is left empty", self.model)
+                    return "", _FILTERED
                 if error.status not in _KNOWS_NOT or not self._adapts(str(error), sent):
                     raise
 
@@ -229,6 +235,6 @@ def _token_ids(choice: Any) -> list[int] | None:
     return None if found is None else [int(one) for one in found]
 
 
-def _reason(choice: Any) -> Any:
+def _reason(ended: str | None) -> Literal["stop", "length"]:
     """A content filter, a call of a function that nobody offered: the turn is over."""
-    return "length" if choice.finish_reason == "length" else "stop"
+    return "length" if ended == "length" else "stop"

@@ -6,7 +6,6 @@ The key comes from the environment and is taken out of whatever a server says of
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any, Final, TypeVar
 import tenacity
 
 from mempo.config import EngineConfig
+from mempo.config.server_key import key_from_environment
 from mempo.engine.errors import EngineError
 from mempo.runtime.library_warnings import log_no_requests
 
@@ -38,11 +38,11 @@ class ServedModel:
 
 
 class RefusedError(EngineError):
-    """An answer with a status that is no success."""
+    """An answer with a status that is no success; ``code`` is the server's word for why."""
 
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(self, message: str, status: int, code: str | None = None) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.code = status, code
 
 
 class OpenAIServer:
@@ -60,7 +60,7 @@ class OpenAIServer:
         assert config.url is not None
         self.url = config.url.rstrip("/")
         self._config = config
-        self._key = os.environ.get(config.api_key_env) or _NO_KEY
+        self._key = key_from_environment(config.api_key_env, "engine.api_key_env") or _NO_KEY
         log_no_requests()
         timeout = openai.Timeout(config.read_timeout_s, connect=config.connect_timeout_s)
         self._client = openai.AsyncOpenAI(
@@ -112,20 +112,28 @@ class OpenAIServer:
         """The first choice of ``/completions``."""
         return await self._choice(lambda: self._client.completions.create(**body))
 
-    async def chat(self, **body: Any) -> Any:
-        """The first choice of ``/chat/completions``."""
-        return await self._choice(lambda: self._client.chat.completions.create(**body))
+    async def chat(self, **body: Any) -> tuple[str, str | None]:
+        """The text of ``/chat/completions``' first choice, and why it ended."""
+        choice = await self._choice(lambda: self._client.chat.completions.create(**body))
+        message = getattr(choice, "message", None)
+        text = getattr(message, "content", None)
+        if message is None or not isinstance(text, str | None):
+            raise self._foreign(choice)
+        return text or "", getattr(choice, "finish_reason", None)
 
     async def _choice(self, ask: Callable[[], Awaitable[Any]]) -> Any:
         answer = await self._persistently(ask)
         choices = getattr(answer, "choices", None)
         if not choices:
-            shown = self._without_key(str(answer))[:_SHOWN]
-            raise EngineError(
-                f"{self.url}: the answer is none of OpenAI's protocol: correct engine.url, which "
-                f"mostly ends with /v1. It answered {shown!r}"
-            )
+            raise self._foreign(answer)
         return choices[0]
+
+    def _foreign(self, answer: Any) -> EngineError:
+        shown = self._without_key(str(answer))[:_SHOWN]
+        return EngineError(
+            f"{self.url}: the answer is none of OpenAI's protocol: correct engine.url, which "
+            f"mostly ends with /v1. It answered {shown!r}"
+        )
 
     async def _persistently(self, ask: Callable[[], Awaitable[T]]) -> T:
         import openai
@@ -174,7 +182,7 @@ class OpenAIServer:
         status = error.status_code
         shown = self._without_key(error.message)[:_SHOWN]
         told = f"{self.url}: status {status}{tried}: {shown}. {self._remedy(status)}"
-        return RefusedError(told, status)
+        return RefusedError(told, status, error.code)
 
     def _remedy(self, status: int) -> str:
         variable = self._config.api_key_env

@@ -23,8 +23,8 @@ def start_server_engine(
 
     Raises ``EngineError`` that says which setting to change.
     """
-    loop = EventLoop()
     server = OpenAIServer(config)
+    loop = EventLoop()
     try:
         listed = loop.start(server.wait_until_ready(say)).result()
         served = _served(config, path, listed)

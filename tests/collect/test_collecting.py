@@ -28,7 +28,7 @@ from mempo.row_files.told import Told
 from mempo.trajectory import Objective, Task
 from tests.support.asked import make_run
 from tests.support.fakes import AnsweringEngine, FakeRetriever, ScriptedEngine
-from tests.support.openai_servers import chat_answer, openai_server
+from tests.support.openai_servers import chat_answer, error_answer, openai_server
 from tests.support.programs import read_lines
 from tests.support.servers import Reply
 from tests.support.small_tokenizers import make_conversation
@@ -202,7 +202,11 @@ def test_the_oracle_is_right_in_the_world(
               "data.questions=q", "data.corpus=c"])  # fmt: skip
 
 
-def test_a_served_model_is_a_teacher(run: Path, tmp_path: Path) -> None:
+def test_a_served_model_is_a_teacher(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+
     def reply(path: str, body: Any, number: int) -> Reply:
         if len(body["messages"]) == 2:  # system message and question
             return 200, chat_answer(SEARCH.removesuffix("</search>"))
@@ -217,8 +221,26 @@ def test_a_served_model_is_a_teacher(run: Path, tmp_path: Path) -> None:
     assert (row["teacher"], row["question"]) == ("hosted", "Who founded Amber Works?")
     assert {body["temperature"] for body in requests.bodies} == {1.0}
     assert len(requests.bodies) == 4
+    assert {headers["authorization"] for headers in requests.headers} == {"Bearer sk-secret"}
     for file in tmp_path.iterdir():
-        assert "Bearer" not in file.read_text()
+        assert "sk-secret" not in file.read_text()
+
+
+def test_a_question_that_a_filter_refuses_stops_no_collection(run: Path, tmp_path: Path) -> None:
+    def reply(path: str, body: Any, number: int) -> Reply:
+        if "founded" in body["messages"][1]["content"]:
+            return 400, error_answer("the prompt was filtered", "content_filter")
+        return 200, chat_answer("<think>b</think><answer>Arnden")
+
+    output = tmp_path / "served.jsonl"
+    with openai_server(reply, ["hosted"]) as (url, requests):
+        main(["hosted", "--output", str(output), "--attempts", "1", *data(run), "engine=openai",
+              f"engine.url={url}", "callbacks.progress_bars=false"])  # fmt: skip
+    (row,) = read_lines(output)
+    assert row["question"] == "Where is Anna Bel from?"
+    counts = json.loads((tmp_path / "served.collected.json").read_text())
+    assert (counts["attempts"], counts["dropped"]) == (2, {"no_action": 1})
+    assert len(requests.bodies) == 2
 
 
 TEMPLATE = jinja2.Template("Use the tools: <search>. {{ question }}\nBegin.")

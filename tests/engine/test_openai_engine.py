@@ -18,6 +18,7 @@ from mempo.engine.errors import EngineError
 from mempo.engine.interface import Generation, Sampling
 from mempo.engine.openai_engine import ChatEngine, CompletionsEngine, TextCodec
 from mempo.engine.server_start import start_server_engine
+from mempo.runtime.errors import ConfigError
 from tests.support.openai_servers import (
     chat_answer,
     completion_answer,
@@ -210,6 +211,8 @@ def test_failures_that_pass_are_tried_again() -> None:
         (None, 3, r"tried 3 times.*correct engine\.url"),
         ((200, b"<html>"), 1, r"none of OpenAI's protocol: correct engine\.url"),
         ((200, b"{}"), 1, r"none of OpenAI's protocol"),
+        ((200, b'{"choices": [{"message": null}]}'), 1, r"none of OpenAI's protocol"),
+        ((200, b'{"choices": [{"message": {"content": [5]}}]}'), 1, r"none of OpenAI's protocol"),
     ],
 )
 def test_failures_that_stay(reply: Reply, tries: int, said: str) -> None:
@@ -237,6 +240,29 @@ def test_the_key_comes_from_the_environment_and_is_not_told(
     assert "sk-secret" not in str(refused.value)
     sent = [headers["authorization"] for headers in requests.headers]
     assert sent == ["Bearer sk-secret", "Bearer none"]
+
+
+@pytest.mark.parametrize("key", ["sk-secret\r\n", "  sk-secret "])
+def test_white_space_around_a_key_is_left_out(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with openai_server(chat("a")) as (url, requests):
+        ask_once(url)
+    assert [headers["authorization"] for headers in requests.headers] == ["Bearer sk-secret"]
+
+
+@pytest.mark.parametrize("key", ["sk-\nsecret", "sk- secret", "sk-\u2026secret", "sk-\x7fsecret"])
+def test_what_no_header_carries_is_refused_without_showing_it(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    said = r"OPENAI_API_KEY \(engine\.api_key_env\) holds a space"
+    with (
+        openai_server(chat("a")) as (url, requests),
+        pytest.raises(ConfigError, match=said) as refused,
+    ):
+        ask_once(url)
+    assert "secret" not in str(refused.value)
+    assert requests.bodies == []
 
 
 def test_a_silent_server_ends_in_a_sentence() -> None:
