@@ -82,11 +82,12 @@ class OwnCall:
             return self._shown(given)
         if not isinstance(given, ToolResult):
             return self._no_text(given)
-        for text in (given.text, given.short_text):
+        texts: tuple[object, ...] = (given.text, given.short_text)
+        for text in texts:
             if not isinstance(text, str):  # nothing but its annotation holds a tool to it
                 return self._no_text(text)
-        error = None if given.error is None else _words(given.error)
-        return self._shown(given.text, given.failed, error, given.short_text)
+        cause = None if given.error is None else _words(given.error)
+        return self._shown(given.text, given.failed, cause, given.short_text)
 
     def _given(self, argument: str) -> object:
         """What the tool gives or raises. Nothing that it raises leaves its thread, so that an
