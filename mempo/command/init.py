@@ -12,9 +12,7 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
-from pydantic import ValidationError
-
-from mempo.config import DEFAULT_TOOLS, RewardConfig
+from mempo.config import DEFAULT_TOOLS
 from mempo.config.tools import TAKEN_TAGS
 from mempo.runtime.errors import MempoError
 from mempo.runtime.friendly_errors import friendly_errors
@@ -93,11 +91,6 @@ def _templates(kind: str) -> Iterator[tuple[str, str]]:
 
 
 def _check(kind: str, name: str, folder: Path) -> None:
-    if kind == "reward" and not _takes_functions():
-        raise MempoError(
-            "mempo init reward: this version knows no rewards of one's own; reward.metric is "
-            "exact_match or f1"
-        )
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
         raise MempoError(
             f"{name}: a package's name is a lower-case letter, then letters, digits and _, as in "
@@ -109,15 +102,6 @@ def _check(kind: str, name: str, folder: Path) -> None:
         raise MempoError(f"{name}: an installed module has that name: choose another")
     if kind == "tool" and name in (*TAKEN_TAGS, *(tool.tag for tool in DEFAULT_TOOLS)):
         raise MempoError(f"{name}: the agent writes that tag already: choose another name")
-
-
-def _takes_functions() -> bool:
-    """Whether ``reward.metric`` may be an import path."""
-    try:
-        RewardConfig(metric="module.function")
-    except ValidationError:
-        return False
-    return True
 
 
 if __name__ == "__main__":

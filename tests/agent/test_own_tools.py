@@ -3,6 +3,7 @@ protocol follows the list (specification sections 2 and 3)."""
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from mempo.agent.prompts import load_template, template_text
 from mempo.agent.protocol import DEFAULT_PROTOCOL, Protocol, parse_round, trajectory_broken_rules
 from mempo.agent.rollout import Rollout
 from mempo.agent.state_machine import AgentSettings, no_action_feedback
-from mempo.agent.tools import ToolBox, ToolResult, check_tools, make_tools, protocol_of
+from mempo.agent.tools import ToolBox, ToolResult, check_tools, make_tools, own, protocol_of
+from mempo.agent.tools.timed import TimeLimit
 from mempo.command.cli import compose
 from mempo.config import ACCESS, DEFAULT_TOOLS, SEARCH, RetrieverConfig, ToolConfig
 from mempo.engine.interface import Sampling
@@ -136,6 +138,7 @@ def test_functions_get_argument_task_and_arguments() -> None:
     quiet = ToolConfig(f"{HERE}.shout", "shout", None, arguments={"ending": "."})
     assert call(quiet, "Ann").text == "ANN t1."
     assert call(ToolConfig(f"{HERE}.Echo", "echo", None), "Ann").text == "Ann"
+    assert call(ToolConfig(f"{HERE}.Echo.back", "echo", None), "Ann").text == "nnA"
 
 
 def test_a_class_is_made_once_and_each_trajectory_has_its_state() -> None:
@@ -159,6 +162,16 @@ def test_a_class_is_made_once_and_each_trajectory_has_its_state() -> None:
         ("exit", "The tool fault failed. Try another input.", False, "fault: SystemExit: 3"),
         ("hang", "The tool fault took too long. Try another input.", False,
          "fault: TimeoutError: no result within tools.0.timeout_s=0.2 seconds"),
+        ("cancel", "The tool fault failed. Try another input.", False, "fault: CancelledError: "),
+        ("interrupt", "The tool fault failed. Try another input.", False,
+         "fault: KeyboardInterrupt: "),
+        ("wordless", "The tool fault failed. Try another input.", False,
+         "fault: Wordless: (its text cannot be read: ValueError)"),
+        ("wordless fault", "(its text cannot be read: ValueError)", True, None),
+        ("half a result", "The tool fault gave no text. Try another input.", False,
+         "fault: it gave a NoneType where a text belongs"),
+        ("half a short text", "The tool fault gave no text. Try another input.", False,
+         "fault: it gave a int where a text belongs"),
         ("number", "The tool fault gave no text. Try another input.", False,
          "fault: it gave a int where a text belongs"),
         ("none", "The tool fault gave no text. Try another input.", False,
@@ -179,6 +192,39 @@ def test_whatever_a_tool_does_gives_an_observation(
     assert (result.text, result.failed) == (text, failed)
     assert (result.error is None) == (error is None)
     assert error is None or error in (result.error or "")
+
+
+@pytest.mark.parametrize(
+    ("how", "text", "error"),
+    [
+        ("raise", "The tool open failed. Try another input.", "open: ConnectionError: no line"),
+        ("hang", "The tool open took too long. Try another input.",
+         "open: TimeoutError: no result within tools.0.timeout_s=0.2 seconds"),
+    ],
+)  # fmt: skip
+def test_a_session_that_cannot_be_opened_is_a_failed_call(how: str, text: str, error: str) -> None:
+    target = f"{HERE}.Unopened"
+    entry = ToolConfig(target, "open", None, timeout_s=0.2, arguments={"how": how})
+    box = ToolBox({}, RetrieverConfig(), tools=make_tools([entry]))
+    started = time.monotonic()
+    session = box.session(TASK)  # made on the engine's thread
+    assert time.monotonic() - started < 0.1
+    first = session.call("open", "a")
+    assert (first.text, first.failed) == (text, False)
+    assert error in (first.error or "")
+    # The next call tries again, and what it opens stays.
+    assert [session.call("open", word).text for word in "bc"] == ["b after 2", "c after 2"]
+
+
+def test_an_interrupt_of_the_program_is_none_of_the_tools(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(limit: TimeLimit, given: object) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(own, "within", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        call(SHOUT, "Ann")
 
 
 def test_an_exception_is_told_with_its_place() -> None:
@@ -279,6 +325,12 @@ def test_a_failing_tool_stops_the_run_however_well_the_others_do() -> None:
         ("shout", r"tools\.0\._target_=shout: write it as module\.name"),
         ("no_module_of_mine.tool", r"tools\.0\._target_=.*there is no module no_module_of_mine in"),
         (f"{HERE}.shot", rf"has no shot; did you mean {HERE}\.shout\?"),
+        (".own_tools.shout", r"=\.own_tools\.shout: write it as module\.name"),
+        ("tests/own_tools.py", r"=tests/own_tools\.py: write it as module\.name"),
+        (f"{HERE}:shout", r"own_tools:shout: write it as module\.name"),
+        (f"{HERE}.Echo.bak", rf"has no bak; did you mean {HERE}\.Echo\.back\?"),
+        (f"{HERE}.shout.more", rf"there is no module {HERE}\.shout in"),
+        ("json.tool", r"json\.tool is a module: add the name of what it holds"),
         (f"{HERE}.NOT_A_TOOL", r"NOT_A_TOOL is a int\. A tool is a function \(argument: str, task"),
         (f"{HERE}.Nothing", "Nothing has neither session nor __call__"),
         (

@@ -15,7 +15,9 @@ from mempo.command import init
 from mempo.command.cli import CONF_DIR
 from mempo.command.init import KINDS, main, training_command, write_package
 from mempo.config import ToolConfig
+from mempo.judging.own_functions import call_function, load_function
 from mempo.runtime.errors import MempoError
+from mempo.trajectory import Objective, Task
 from tests.support.programs import ROOT, run_program
 
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
@@ -32,10 +34,7 @@ def files(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_the_packages_are_whole_and_their_tests_pass(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(init, "_takes_functions", lambda: True)
+def test_the_packages_are_whole_and_their_tests_pass(here: Path) -> None:
     write_package("reward", "held", here)
     write_package("tool", "my_notes", here)
     write_package("callback", "task", here)  # also a name that its own code uses
@@ -53,7 +52,7 @@ def test_the_packages_are_whole_and_their_tests_pass(
         cwd=here, capture_output=True, text=True, timeout=300, env={"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 passed" in done.stdout
+    assert "5 passed" in done.stdout
 
 
 def test_the_tools_entry_is_one(here: Path) -> None:
@@ -108,14 +107,16 @@ def test_names_that_cannot_be_taken_get_a_sentence(
     assert files(here) == set()
 
 
-def test_a_reward_waits_for_the_setting(here: Path) -> None:
-    """``reward.metric`` has to take an import path."""
-    if init._takes_functions():
-        write_package("reward", "held", here)
-        assert "held/conf/experiment/held.yaml" in files(here)
-    else:
-        with pytest.raises(MempoError, match="knows no rewards of one's own"):
-            write_package("reward", "held", here)
+def test_the_reward_is_one_whatever_was_answered(here: Path) -> None:
+    """As a run calls it; a trajectory may end without an answer."""
+    write_package("reward", "held_golds", here)
+    path = here / "held_golds" / "conf" / "experiment" / "held_golds.yaml"
+    name = yaml.safe_load(path.read_text("utf-8"))["reward"]["metric"]
+    assert name == "held_golds.reward.score"
+    task = Task("t", (Objective("Who?", ("Ann",)), Objective("Where?", ("Tolm",))))
+    score = load_function(name)
+    for answer, worth in ((None, 0.0), ("", 0.0), ("ann", 0.5), ("Ann; Tolm", 1.0)):
+        assert call_function(name, score, answer, task, "here") == {name: worth}
 
 
 def test_each_kind_has_its_templates() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from collections.abc import Callable
@@ -21,6 +22,15 @@ def shout(argument: str, task: Task, ending: str = "!") -> str:
     return f"{argument.upper()} {task.id}{ending}"
 
 
+class Wordless(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+class WordlessFault(Wordless, BadArgument):
+    pass
+
+
 def fault(argument: str, task: Task) -> Any:
     """What the argument says goes wrong."""
     match argument:
@@ -30,6 +40,20 @@ def fault(argument: str, task: Task) -> Any:
             sys.exit(3)
         case "hang":
             never.wait(20)
+        case "cancel":
+            raise asyncio.CancelledError
+        case "interrupt":
+            raise KeyboardInterrupt
+        case "wordless":
+            raise Wordless
+        case "wordless fault":
+            raise WordlessFault
+        case "half a result":
+            half: Any = None
+            return ToolResult(half, "short")
+        case "half a short text":
+            half = 4
+            return ToolResult("long", half)
         case "bad":
             raise BadArgument("Write <answer> in words.")
         case "number":
@@ -65,7 +89,29 @@ class Counter:
         return call
 
 
+class Unopened:
+    """Its first session cannot be had, for the reason that ``how`` says."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+        self.opened = 0
+
+    def session(self, task: Task) -> Any:
+        self.opened += 1
+        if self.opened > 1:
+            return lambda argument: f"{argument} after {self.opened}"
+        if self.how == "raise":
+            raise ConnectionError("no line")
+        if self.how == "hang":
+            never.wait(20)
+        return None
+
+
 class Echo:
+    @staticmethod
+    def back(argument: str, task: Task) -> str:
+        return argument[::-1]
+
     def __call__(self, argument: str, task: Task) -> str:
         return argument
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from mempo.agent.inert import make_inert
 from mempo.agent.tools.making import MadeTool, make_tools
-from mempo.agent.tools.own import OwnCall
+from mempo.agent.tools.own import Opened, OwnCall
 from mempo.agent.tools.passages import Access, PassageSession, Search
 from mempo.agent.tools.result import ToolResult
 from mempo.agent.tools.timed import TimeLimit
@@ -75,7 +75,7 @@ class ToolBox:
         return OwnCall(
             entry.tag,
             entry.argument,
-            tool(task),
+            Opened(tool, task),
             limit,
             self._inert,
             entry.max_chars or self._config.page_chars,

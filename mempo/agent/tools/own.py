@@ -29,9 +29,29 @@ Sessions = Callable[[Task], Callable[[str], object]]
 text."""
 
 
+class Opened:
+    """A tool's session for one trajectory, opened by the first call and within its time: one that
+    cannot be opened is a failed call, and the next call tries again."""
+
+    def __init__(self, sessions: Sessions, task: Task) -> None:
+        self._sessions = sessions
+        self._task = task
+        self._call: Callable[[str], object] | None = None
+
+    def __call__(self, argument: str) -> object:
+        if self._call is None:
+            self._call = self._sessions(self._task)
+        return self._call(argument)
+
+
 class BadArgument(Exception):
     """A tool raises it for an argument that it cannot use. That is the model's own fault: its
     message is the observation, and no error is counted."""
+
+
+@dataclass(frozen=True)
+class _Raised:
+    error: BaseException
 
 
 @dataclass(frozen=True)
@@ -53,17 +73,37 @@ class OwnCall:
         if not argument:
             return self._says(EMPTY, failed=True)
         try:
-            given = within(self.limit, lambda: self.call(argument))
-        except BadArgument as fault:
-            return self._shown(str(fault), failed=True)
+            given = within(self.limit, lambda: self._given(argument))
         except TimeoutError as error:
-            return self._says(TIMED_OUT, error=self._cause(error))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - counted, and told when it stops
-            return self._says(FAILED, error=self._cause(error))
-        if isinstance(given, ToolResult):
-            return self._shown(given.text, given.failed, given.error, given.short_text)
+            given = _Raised(error)
+        if isinstance(given, _Raised):
+            return self._told(given.error)
         if isinstance(given, str):
             return self._shown(given)
+        if not isinstance(given, ToolResult):
+            return self._no_text(given)
+        texts: tuple[object, ...] = (given.text, given.short_text)
+        for text in texts:
+            if not isinstance(text, str):  # nothing but its annotation holds a tool to it
+                return self._no_text(text)
+        cause = None if given.error is None else _words(given.error)
+        return self._shown(given.text, given.failed, cause, given.short_text)
+
+    def _given(self, argument: str) -> object:
+        """What the tool gives or raises. Nothing that it raises leaves its thread, so that an
+        interrupt of the program is not taken for one of the tool."""
+        try:
+            return self.call(argument)
+        except BaseException as error:  # noqa: BLE001 - counted, and told when it stops
+            return _Raised(error)
+
+    def _told(self, error: BaseException) -> ToolResult:
+        if isinstance(error, BadArgument):
+            return self._shown(_words(error), failed=True)
+        words = TIMED_OUT if isinstance(error, TimeoutError) else FAILED
+        return self._says(words, error=self._cause(error))
+
+    def _no_text(self, given: object) -> ToolResult:
         kind = type(given).__name__
         return self._says(NO_TEXT, error=f"{self.tag}: it gave a {kind} where a text belongs")
 
@@ -85,7 +125,15 @@ class OwnCall:
 
     def _cause(self, error: BaseException) -> str:
         """What happened, and where in the tool's own file."""
-        said = f"{self.tag}: {type(error).__name__}: {error}"[:_CAUSE_CHARS]
+        said = f"{self.tag}: {type(error).__name__}: {_words(error)}"[:_CAUSE_CHARS]
         frames = traceback.extract_tb(error.__traceback__)
         place = frames[-1] if frames and not isinstance(error, TimeoutError) else None
         return f"{said} ({Path(place.filename).name}, line {place.lineno})" if place else said
+
+
+def _words(said: object) -> str:
+    """``str``, of which a tool's own exceptions may have a faulty one."""
+    try:
+        return str(said)
+    except Exception as error:  # noqa: BLE001 - the call's own error is the one to tell
+        return f"(its text cannot be read: {type(error).__name__})"
