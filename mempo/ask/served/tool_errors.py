@@ -14,7 +14,9 @@ class ToolErrors:
     by its tag (``Rollout.error_limits``); the others share ``shared``."""
 
     def __init__(self, shared: float, own: Mapping[str, tuple[str, float]]) -> None:
-        self._limits: dict[str | None, tuple[str, float]] = {None: (SHARED_LIMIT, shared), **own}
+        self._limits: dict[str | None, tuple[str, float]] = {None: (SHARED_LIMIT, shared)}
+        for tag, limit in own.items():
+            self._limits[tag] = limit
         self._calls: Counter[str | None] = Counter()
         self._errors: Counter[str | None] = Counter()
 
