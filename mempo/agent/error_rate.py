@@ -16,6 +16,8 @@ WINDOW_SECONDS: Final = 60.0
 OUTAGE_SECONDS: Final = 30.0
 """Failures must last this long: a server that restarts ends no run."""
 FEWEST_ERRORS: Final = 4
+SHARED_LIMIT: Final = "retriever.max_tool_error_rate"
+"""The setting of search and access, and of tools that have none of their own."""
 
 
 class ToolFailureError(MempoError):
@@ -42,7 +44,7 @@ class ErrorRate:
         self,
         max_rate: float,
         clock: Callable[[], float] = time.monotonic,
-        setting: str = "retriever.max_tool_error_rate",
+        setting: str = SHARED_LIMIT,
         tool: str | None = None,
     ) -> None:
         self._max_rate = max_rate

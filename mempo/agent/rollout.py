@@ -16,7 +16,7 @@ import jinja2
 
 from mempo.agent.collection import Attempt, Collection, Progress, RolloutStopped, Watch
 from mempo.agent.conversation import Conversation
-from mempo.agent.error_rate import ErrorRate, ErrorRates
+from mempo.agent.error_rate import SHARED_LIMIT, ErrorRate, ErrorRates
 from mempo.agent.prompts import load_template
 from mempo.agent.protocol import trajectory_broken_rules
 from mempo.agent.state_machine import Agent, AgentSettings
@@ -179,16 +179,24 @@ class Rollout:
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
 
-    def _error_rates(self) -> ErrorRates:
-        usual, setting = self.max_tool_error_rate, "retriever.max_tool_error_rate"
-        own = {}
+    def error_limits(self) -> dict[str, tuple[str, float]]:
+        """By the tag of each tool that is counted apart: setting and share of its calls that may
+        fail."""
+        limits = {}
         for tool in self.toolbox.counted_apart:
-            tag, rate = tool.entry.tag, tool.entry.max_error_rate
+            rate = tool.entry.max_error_rate
             if rate is None:
-                own[tag] = ErrorRate(usual, setting=setting, tool=tag)
+                limits[tool.entry.tag] = SHARED_LIMIT, self.max_tool_error_rate
             else:
-                own[tag] = ErrorRate(rate, setting=f"{tool.setting}.max_error_rate", tool=tag)
-        return ErrorRates(ErrorRate(usual), own)
+                limits[tool.entry.tag] = f"{tool.setting}.max_error_rate", rate
+        return limits
+
+    def _error_rates(self) -> ErrorRates:
+        own = {
+            tag: ErrorRate(rate, setting=setting, tool=tag)
+            for tag, (setting, rate) in self.error_limits().items()
+        }
+        return ErrorRates(ErrorRate(self.max_tool_error_rate), own)
 
     def prompt(self, task: Task) -> str:
         """The user turn that a trajectory of the task begins with."""

@@ -172,6 +172,11 @@ class LoadedAgent:
         """An empty collection, to be used within ``alone`` (``Rollout.collection``)."""
         return self._rollout.collection({}, evaluation_sampling(self.config.evaluation), executor)
 
+    def error_limits(self) -> tuple[float, dict[str, tuple[str, float]]]:
+        """The share of tool calls that may fail, and setting and share of each tool that is counted
+        apart (``Rollout.error_limits``)."""
+        return self._rollout.max_tool_error_rate, self._rollout.error_limits()
+
     @property
     def max_model_len(self) -> int:
         """The tokens that the engine can hold of one question."""

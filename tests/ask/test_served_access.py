@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -17,6 +18,7 @@ from mempo.ask.agent import LoadedAgent
 from mempo.ask.loading import load_agent
 from mempo.ask.served.access import own_machine, read_token
 from mempo.ask.served.answering import Answering, Event, Failed, Finished
+from mempo.ask.served.application import make_application
 from mempo.runtime.errors import MempoError
 from tests.support.asked import QUESTION, Starts, by_question, make_run
 from tests.support.served import post, served
@@ -181,6 +183,24 @@ def test_a_token_is_needed_where_other_machines_reach(monkeypatch: pytest.Monkey
     assert read_token("0.0.0.0", "MINE", named=True) == TOKEN
     monkeypatch.setenv("MEMPO_TOKEN", TOKEN)
     assert read_token("127.0.0.1", "MEMPO_TOKEN", named=False) == TOKEN
+
+
+def test_a_client_that_leaves_before_its_body_has_come_is_no_fault(agent: LoadedAgent) -> None:
+    sent: list[Any] = []
+    scope = {
+        "type": "http", "method": "POST", "path": "/v1/chat/completions", "query_string": b"",
+        "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
+    }  # fmt: skip
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    # What is raised here is a traceback on the server's terminal.
+    asyncio.run(make_application(agent, Answering(agent))(scope, receive, send))
+    assert [one.get("status") for one in sent] == [499, None]
 
 
 # The end

@@ -18,7 +18,8 @@ from mempo.ask.loading import load_agent
 from mempo.ask.served import answering, bodies, events
 from mempo.retrieval import RankBm25Retriever
 from mempo.retrieval.base import Passage
-from tests.support.asked import ASKED, QUESTION, Starts, by_question, make_run
+from mempo.runtime.errors import MempoError
+from tests.support.asked import ASKED, QUESTION, Starts, by_question, make_run, own_tools
 from tests.support.docs_examples import example
 from tests.support.served import post, served
 
@@ -328,6 +329,38 @@ def test_failing_tools_fail_their_question_alone(
         with pytest.raises(openai.APIStatusError, match="1 of 1 tool calls failed") as caught:
             bug.result()
     assert (caught.value.status_code, caught.value.code) == (503, "tool_calls_failed")
+
+
+def test_an_agent_with_tools_of_its_own(tmp_path: Path) -> None:
+    """Each is judged by its own rate, and the rounds are read with their tags."""
+    fault, shout = (f"tests.support.own_tools.{name}" for name in ("fault", "shout"))
+    tools: list[dict[str, Any]] = [
+        {"_target_": shout, "tag": "shout", "description": "to say it loudly"},
+        {"_target_": fault, "tag": "fault", "description": "to go wrong"},
+        {"_target_": fault, "tag": "kept", "description": "to go on", "max_error_rate": 1.0},
+    ]
+    run = make_run(tmp_path / "run", ("experiment=debug", "sft.enabled=false"), tools)
+    # One of five calls, which the share for all together (0.2) would let pass.
+    sentence = (
+        "1 of 1 calls of the tool fault .* more than retriever.max_tool_error_rate=0.2 allows"
+    )
+    with load_agent(run, overrides=["sft=none"], start=Starts(own_tools)) as agent:
+        with served(agent, rounds="reasoning") as address:
+            client = client_of(address)
+            with pytest.raises(openai.APIStatusError, match=sentence):
+                ask(client, "use fault")
+            kept = ask(client, "use kept")
+            said = ask(client, "say search").choices[0].message
+            deltas = [one.choices[0].delta for one in ask(client, "say search", stream=True)]
+        with pytest.raises(MempoError, match="1 of 1 calls of the tool fault"):
+            agent.ask("use fault")
+        assert agent.ask("use kept").answer == kept.choices[0].message.content == "4 done"
+    assert kept.model_extra["mempo"]["tool_calls"] == 5
+    thoughts = [(one.model_extra or {}).get("reasoning", "") for one in deltas]
+    assert said.content == "".join(one.content or "" for one in deltas) == "5"
+    assert (
+        said.model_extra["reasoning"] == "".join(thoughts) == "<think>a</think>see <search> here "
+    )
 
 
 def test_too_many_questions(hidden: str, monkeypatch: pytest.MonkeyPatch) -> None:

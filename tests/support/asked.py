@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from omegaconf import OmegaConf
 
@@ -21,13 +22,21 @@ ASKED = "<think>Need founder.</think><search>Amber Works</search>"
 TOLD = "Amber Works founder Anna Bel.</mem><think>Done.</think><answer>Anna Bel</answer>"
 
 
-def make_run(folder: Path, overrides: Sequence[str] = ("experiment=debug",)) -> Path:
-    """A finished run of ``train.py`` with these overrides, and passages beside it."""
+def make_run(
+    folder: Path,
+    overrides: Sequence[str] = ("experiment=debug",),
+    tools: Sequence[dict[str, Any]] | None = None,
+) -> Path:
+    """A finished run of ``train.py`` with these overrides, and passages beside it. ``tools``: the
+    entries of its own tools (``None``: search and access)."""
     make_tokenizer("bytes").save_pretrained(folder / "model")
     (folder / "model" / "config.json").write_text('{"model_type": "qwen2"}')
     (folder / "model" / "model.safetensors").write_bytes(b"weights")
     (folder / ".hydra").mkdir()
-    OmegaConf.save(compose_tree("train", overrides), folder / ".hydra" / "config.yaml")
+    tree = compose_tree("train", overrides)
+    if tools is not None:
+        OmegaConf.update(tree, "tools", list(tools), merge=False, force_add=True)
+    OmegaConf.save(tree, folder / ".hydra" / "config.yaml")
     rows = [{"id": title, "contents": f"{title}\n{text}"} for title, text in PASSAGES.items()]
     passages = "".join(json.dumps(row) + "\n" for row in rows)
     (folder / "passages.jsonl").write_text(passages)
@@ -86,6 +95,20 @@ def by_question(prompt: str) -> str:
     if "say nothing" in prompt:
         return "<think>a</think>"
     return asked_twice(prompt) if " searches?" in prompt else search_then_answer(prompt)
+
+
+def own_tools(prompt: str) -> str:
+    """Four calls of ``shout``, then one of the tool that the question names, which raises, then an
+    answer; ``say search``: an answer at once, beside a tag that is no tool's."""
+    if "say search" in prompt:
+        return "<think>a</think>see <search> here <answer>5</answer>"
+    named = "kept" if "use kept" in prompt else "fault"
+    seen = re.findall(r"<mem>so far (\d)", prompt)
+    done = int(seen[-1]) + 1 if seen else int("<information>" in prompt)
+    begin = f"so far {done}</mem>" if done else ""
+    if done < 4:
+        return f"{begin}<think>a</think><shout>ann</shout>"
+    return begin + (f"<think>a</think><{named}>raise</{named}>" if done == 4 else _answer(4))
 
 
 MARKUP = "<b id=mark>bold</b><img src=x onerror=alert(1)>\u202e"

@@ -17,6 +17,7 @@ from mempo.agent.collection import Collection
 from mempo.agent.error_rate import ErrorRate, ErrorRates
 from mempo.agent.tools import ToolResult
 from mempo.ask.agent import LoadedAgent, whole_rounds
+from mempo.ask.served.tool_errors import ToolErrors
 from mempo.runtime.errors import ConfigError, MempoError
 from mempo.trajectory import Round, Trajectory
 
@@ -80,8 +81,8 @@ class _Question:
     text: str
     context: str | None
     tell: Callable[[Event], None]
+    tool_errors: ToolErrors
     told: int = 0
-    errors: int = 0
 
 
 class Answering:
@@ -91,6 +92,7 @@ class Answering:
     def __init__(self, agent: LoadedAgent) -> None:
         self._agent = agent
         self._at_once = agent.config.engine.max_num_seqs
+        self._error_limits = agent.error_limits()
         self._inbox: SimpleQueue[_Question | str | None] = SimpleQueue()
         self._open: dict[str, _Question] = {}
         self._keys = count()
@@ -107,7 +109,8 @@ class Answering:
                 if len(self._asked) >= MOST_OPEN:
                     raise TooManyQuestionsError
                 self._asked.add(key)
-                self._inbox.put(_Question(key, question, context, tell))
+                errors = ToolErrors(*self._error_limits)
+                self._inbox.put(_Question(key, question, context, tell, errors))
                 return key
         tell(_STOPPED)
         return key
@@ -188,24 +191,17 @@ class Answering:
         for one in whole_rounds(trajectory, question.told):
             question.told += 1
             # Each round is told before the next one's tool is called.
-            failed = trajectory.tool_errors > question.errors
-            question.errors = trajectory.tool_errors
+            failed = trajectory.tool_errors > question.tool_errors.total
+            if one.action is not None and one.observation is not None:
+                question.tool_errors.count(one.action, failed)
             question.tell(RoundEnded(one, failed))
         if trajectory.ending is not None:
-            self._end(question, self._ending(trajectory))
+            self._end(question, self._ending(question, trajectory))
 
-    def _ending(self, trajectory: Trajectory) -> Event:
+    def _ending(self, question: _Question, trajectory: Trajectory) -> Event:
         """As ``LoadedAgent.ask``: no answer that came of failing tools is passed on in silence."""
-        rate = self._agent.config.retriever.max_tool_error_rate
-        errors, calls = trajectory.tool_errors, trajectory.tool_calls
-        if errors <= rate * calls:
-            return Finished(trajectory)
-        message = (
-            f"{errors} of {calls} tool calls failed for a reason that is not the model's own, more "
-            f"than retriever.max_tool_error_rate={rate:g} allows; the server's terminal names the "
-            "causes"
-        )
-        return Failed(Cause.TOOLS, message)
+        fault = question.tool_errors.fault
+        return Finished(trajectory) if fault is None else Failed(Cause.TOOLS, fault)
 
     def _end(self, question: _Question, event: Event) -> None:
         self._forget(question.key)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from mempo.agent.tools import protocol_of
 from mempo.ask.agent import LoadedAgent
 from mempo.ask.served.access import Access
 from mempo.ask.served.answering import Answering
@@ -17,8 +16,6 @@ from mempo.ask.served.ask_page import AskPage
 from mempo.ask.served.chat import ChatEndpoint
 from mempo.ask.served.chat_reply import Rounds
 from mempo.ask.served.faults import RequestError
-
-_LOG = logging.getLogger(__name__)
 
 
 def make_application(
@@ -32,13 +29,15 @@ def make_application(
 ) -> Starlette:
     """The ASGI application. ``token`` and ``own_names`` as in ``Access``."""
     page = AskPage(agent, answering, example)
-    chat = ChatEndpoint(answering, agent.label, rounds, agent.max_model_len)
+    protocol = protocol_of(agent.config.tools)
+    chat = ChatEndpoint(answering, agent.label, rounds, agent.max_model_len, protocol)
     return Starlette(
         routes=[*page.routes, *chat.routes],
         middleware=[Middleware(Access, token=token, own_names=own_names)],
         exception_handlers={
             RequestError: _told,
             HTTPException: _http,
+            ClientDisconnect: _left,
             Exception: _unexpected,
         },
     )
@@ -54,6 +53,11 @@ async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = f"{request.method} {request.url.path}: {error.detail}"
     return RequestError(message, status=error.status_code).response(error.headers)
+
+
+async def _left(request: Request, error: Exception) -> Response:
+    """The client has gone before its body had come: nobody reads this."""
+    return Response(status_code=499)
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from mempo.agent.protocol import Protocol
 from mempo.ask.served.answering import (
     Answering,
     Event,
@@ -25,12 +26,21 @@ from mempo.ask.served.faults import RequestError, failure, json_response, too_ma
 
 
 class ChatEndpoint:
-    """The agent as a model named ``model``; ``rounds`` says where its rounds go."""
+    """The agent as a model named ``model``; ``rounds`` says where its rounds go, ``protocol`` how
+    they are written."""
 
-    def __init__(self, answering: Answering, model: str, rounds: Rounds, most_tokens: int) -> None:
+    def __init__(
+        self,
+        answering: Answering,
+        model: str,
+        rounds: Rounds,
+        most_tokens: int,
+        protocol: Protocol,
+    ) -> None:
         self._answering = answering
         self._model = model
         self._rounds: Rounds = rounds
+        self._protocol = protocol
         self._card = {
             "id": model,
             "object": "model",
@@ -83,13 +93,13 @@ class ChatEndpoint:
                 if isinstance(told, Failed):
                     raise failure(told)
                 if isinstance(told, Finished):
-                    reply = Reply(self._model, self._rounds)
+                    reply = Reply(self._model, self._rounds, self._protocol)
                     return json_response(reply.whole(told.trajectory))
         return Response(status_code=499)  # which nobody reads
 
     async def _chunks(self, asked: Asked, asks: ChatRequest) -> AsyncIterator[bytes]:
         """Server-sent events. What fails after the first is an event of its own, as in vLLM."""
-        reply = Reply(self._model, self._rounds)
+        reply = Reply(self._model, self._rounds, self._protocol)
         with asked:
             yield event(reply.first_chunk())
             told: Event | None = None

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from mempo.agent.protocol import parse_round
+from mempo.agent.protocol import ANSWER_TAG, Protocol, parse_round
 from mempo.trajectory import Ending, Round, Trajectory
 
 Rounds = Literal["hidden", "reasoning", "whole"]
@@ -16,10 +16,12 @@ Rounds = Literal["hidden", "reasoning", "whole"]
 
 
 class Reply:
-    """One completion, whole or in chunks. ``rounds`` says where they go."""
+    """One completion, whole or in chunks. ``rounds`` says where they go, ``protocol`` how they are
+    written."""
 
-    def __init__(self, model: str, rounds: Rounds) -> None:
+    def __init__(self, model: str, rounds: Rounds, protocol: Protocol) -> None:
         self._rounds: Rounds = rounds
+        self._protocol = protocol
         self._head = {
             "id": f"chatcmpl-{uuid.uuid4().hex}",
             "created": int(time.time()),
@@ -32,7 +34,8 @@ class Reply:
         if self._rounds == "whole":
             message["content"] = "".join(map(round_text, trajectory.rounds))
         elif self._rounds == "reasoning":
-            message |= _reasoning("".join(map(thought_text, trajectory.rounds)))
+            thoughts = (thought_text(one, self._protocol) for one in trajectory.rounds)
+            message |= _reasoning("".join(thoughts))
         choice = {
             "index": 0,
             "message": message,
@@ -56,7 +59,7 @@ class Reply:
         if self._rounds == "whole":
             return [self._chunk({"content": round_text(one)})]
         if self._rounds == "reasoning":
-            return [self._chunk(_reasoning(thought_text(one)))]
+            return [self._chunk(_reasoning(thought_text(one, self._protocol)))]
         return []
 
     def last_chunks(self, trajectory: Trajectory, include_usage: bool) -> list[dict[str, Any]]:
@@ -86,12 +89,12 @@ def round_text(one: Round) -> str:
     return "\n".join(part for part in (one.text, one.observation) if part) + "\n"
 
 
-def thought_text(one: Round) -> str:
+def thought_text(one: Round, protocol: Protocol) -> str:
     """The same without the answer, which is the content."""
-    if one.action != "answer":
+    if one.action != ANSWER_TAG:
         return round_text(one)
-    spans = parse_round(one.text, one.number).spans
-    answer = next(span for span in reversed(spans) if span.tag == "answer")
+    spans = parse_round(one.text, one.number, protocol).spans
+    answer = next(span for span in spans if span.tag == ANSWER_TAG and span.closed)
     return one.text[: answer.start]
 
 
