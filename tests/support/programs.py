@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from mempo.runtime.checkpoint_files import last_checkpoint
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM_SECONDS = 600
 _ACTIVATED = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
@@ -40,6 +42,15 @@ def wait_for_epoch(metrics: Path, process: subprocess.Popen[Any]) -> None:
     """Until the first epoch's line is written."""
     deadline = time.monotonic() + PROGRAM_SECONDS / 2
     while not metrics.exists() or not metrics.read_bytes():
+        assert process.poll() is None, process.stdout.read() if process.stdout else ""
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+
+
+def wait_for_checkpoint(run_dir: Path, process: subprocess.Popen[Any]) -> None:
+    """Until the first checkpoint is whole, which is behind the first epoch's line."""
+    deadline = time.monotonic() + PROGRAM_SECONDS / 2
+    while last_checkpoint(run_dir) is None:
         assert process.poll() is None, process.stdout.read() if process.stdout else ""
         assert time.monotonic() < deadline
         time.sleep(0.5)

@@ -21,7 +21,13 @@ from mempo.forgetting.__main__ import main as forgetting
 from mempo.records import metric_names
 from scripts import kill_and_resume
 from tests.support.docs_examples import commands, example
-from tests.support.programs import ROOT, interruptible, read_lines, run_program, wait_for_epoch
+from tests.support.programs import (
+    ROOT,
+    interruptible,
+    read_lines,
+    run_program,
+    wait_for_checkpoint,
+)
 from tests.support.wandb_file import read_history
 
 pytestmark = pytest.mark.slow
@@ -421,7 +427,7 @@ def test_a_stopped_run_says_how_to_go_on_and_does(
         preexec_fn=interruptible,
     )
     metrics = tmp_path / "metrics.jsonl"
-    wait_for_epoch(metrics, process)
+    wait_for_checkpoint(tmp_path, process)
     process.send_signal(stop)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == code, output
