@@ -6,10 +6,10 @@ import argparse
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 from mempo.collect.selection import Selection
-from mempo.collect.settings import Wanted, collecting_settings, data_overrides
+from mempo.collect.settings import Teacher, Wanted, collecting_settings, data_overrides
 from mempo.command.home import use_writable_home
 from mempo.runtime.disk import require_writable
 from mempo.runtime.friendly_errors import friendly_errors
@@ -45,8 +45,8 @@ def read(arguments: Sequence[str] | None) -> Wanted:
     options = parser.parse_intermixed_args(arguments)
     overrides = [word for word in options.words if _SETTING.fullmatch(word)]
     models = [word for word in options.words if word not in overrides]
-    if options.teacher == "world" and models:
-        parser.error(f"--teacher world takes no model: {models[0]}")
+    if options.teacher != "model" and models:
+        parser.error(f"--teacher {options.teacher} takes no model: {models[0]}")
     if options.teacher == "model" and len(models) != 1:
         parser.error("name one run folder, model folder, hub name or served model, as the teacher")
     _check_numbers(parser, options)
@@ -58,8 +58,8 @@ def read(arguments: Sequence[str] | None) -> Wanted:
         output=options.output.expanduser(),
         overrides=overrides,
         teacher=options.teacher,
-        # The oracle says the same every time.
-        attempts=options.attempts or (1 if options.teacher == "world" else 4),
+        # A program says the same every time.
+        attempts=options.attempts or (4 if options.teacher == "model" else 1),
         tasks=options.tasks,
         split=options.split,
         selection=Selection(options.metric, options.threshold, share, options.per_question),
@@ -98,8 +98,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--output", type=Path, required=True, metavar="FILE.jsonl", help="the file to make")
     add("--data", metavar="FORMAT_OR_FILE",
         help="a format of conf/data/, or a file of questions (default: the run's own)")  # fmt: skip
-    add("--teacher", choices=("model", "world"), default="model",
-        help="world: the oracle of the generated world, in place of a model")  # fmt: skip
+    add("--teacher", choices=get_args(Teacher), default="model",
+        help="in place of a model, world: the oracle of the generated world; gold: one that knows "
+        "the answers, and shows where they stand")  # fmt: skip
     add("--attempts", type=int, metavar="N", help="at each question (default: 4)")
     add("--tasks", type=int, metavar="N", help="the first so many questions (default: all)")
     add("--split", choices=("train", "heldout"), default="train",

@@ -12,9 +12,11 @@ from mempo.agent.conversation import Conversation
 from mempo.agent.error_rate import ToolFailureError
 from mempo.agent.rollout import Rollout
 from mempo.collect.files import CollectedFiles, claimed
-from mempo.collect.oracle import OracleEngine
+from mempo.collect.gold import GoldTeacher
+from mempo.collect.oracle import OracleTeacher
+from mempo.collect.scripted import ScriptedTeacher
 from mempo.collect.selection import REASONS, select
-from mempo.collect.settings import Wanted, attempts_record
+from mempo.collect.settings import Teacher, Wanted, attempts_record
 from mempo.collect.written import chat_row
 from mempo.command.run_settings import EvaluationSettings
 from mempo.config import Config
@@ -39,7 +41,7 @@ def collect(wanted: Wanted, settings: EvaluationSettings, start: StartEngine) ->
     if wanted.teacher == "model":
         (model,) = evaluated_models(config, settings.own)
         config = _of_the_model(config, model)
-    teacher = "world" if model is None else model.name
+    teacher = wanted.teacher if model is None else model.name
     with claimed(wanted.output):
         files = CollectedFiles(wanted.output, attempts_record(config, wanted, teacher))
         sets = load_task_sets(config)
@@ -50,7 +52,7 @@ def collect(wanted: Wanted, settings: EvaluationSettings, start: StartEngine) ->
         missing = _missing(config, tasks, wanted.attempts, files)
         _tell_begin(tasks, wanted, missing, files)
         if missing:
-            with _rollout(config, model, sets, missing, start) as rollout:
+            with _rollout(config, wanted.teacher, model, sets, missing, start) as rollout:
                 _run(config, rollout, missing, files)
         asked = {task.id for task in tasks}
         records = [
@@ -86,6 +88,7 @@ def _missing(
 @contextmanager
 def _rollout(
     config: Config,
+    teacher: Teacher,
     model: EvaluatedModel | None,
     sets: TaskSets,
     missing: Mapping[str, Attempt],
@@ -96,12 +99,20 @@ def _rollout(
     else:
         conversation = Conversation(StandInTokenizer(), config.model.system_prompt)
         tasks = {key: one.task for key, one in missing.items()}
-        form = config.sft.memory_form
-        engine = OracleEngine(tasks, conversation.encode, config.scoring, form)
+        engine = _program(config, teacher, tasks, conversation)
     try:
         yield Rollout.from_config(config, engine, conversation, sets.retrievers)
     finally:
         engine.close()
+
+
+def _program(
+    config: Config, teacher: Teacher, tasks: Mapping[str, Task], conversation: Conversation
+) -> ScriptedTeacher:
+    if teacher == "world":
+        form = config.sft.memory_form
+        return OracleTeacher(tasks, conversation.encode, config.scoring, form)
+    return GoldTeacher(tasks, conversation.encode, config.scoring, conversation.inert)
 
 
 def _run(

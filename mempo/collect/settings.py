@@ -25,14 +25,18 @@ _NOT_COLLECTED_WITH: Final = ("group_size", "tasks_per_epoch", "overlap", "curri
 """Settings of ``rollout`` that only training reads."""
 
 
+Teacher = Literal["model", "world", "gold"]
+
+
 @dataclass(frozen=True)
 class Wanted:
-    """The command line. ``teacher``: ``model``, or ``world``, the generated world's oracle."""
+    """The command line. ``teacher``: ``model``; ``world``, the generated world's oracle; or
+    ``gold``, which knows the answers (``gold.py``)."""
 
     model: str | None
     output: Path
     overrides: Sequence[str] = ()
-    teacher: Literal["model", "world"] = "model"
+    teacher: Teacher = "model"
     attempts: int = 4
     tasks: int | None = None
     split: Literal["train", "heldout"] = "train"
@@ -50,7 +54,7 @@ def collecting_settings(wanted: Wanted) -> EvaluationSettings:
     """The settings of the teacher's run, with the command line's on top; what they name is looked
     at. Raises ``ConfigError`` that says what to change."""
     try:
-        if wanted.teacher == "world":
+        if wanted.teacher != "model":
             tree = compose_tree("evaluate", wanted.overrides, run_dir=_NO_FOLDER)
             found = EvaluationSettings(to_config(tree), {}, (), None)
         else:
@@ -61,11 +65,12 @@ def collecting_settings(wanted: Wanted) -> EvaluationSettings:
         raise ConfigError(explain_composition(error, "evaluate", program)) from None
     config = found.config
     check_evaluated_paths(config)
-    if wanted.teacher == "world":
-        if config.data.format != "world":
+    if wanted.teacher != "model":
+        if wanted.teacher == "world" and config.data.format != "world":
             raise ConfigError(
                 f"--teacher world: the oracle knows the generated world alone, and data.format="
-                f"{config.data.format}: leave data out, or name a model as the teacher"
+                f"{config.data.format}: leave data out, or take --teacher gold "
+                "or a model"
             )
     else:
         check_engine(config)
@@ -81,7 +86,7 @@ def attempts_record(config: Config, wanted: Wanted, teacher: str) -> dict[str, A
     found = deciding_settings(config, sections)
     for name in _NOT_COLLECTED_WITH:
         found["rollout"].pop(name)
-    if wanted.teacher != "world":
+    if wanted.teacher == "model":
         found.pop("scoring")
     record = {"teacher": teacher, "split": wanted.split, "seed": config.seed, **found}
     plain: dict[str, Any] = json.loads(json.dumps(record))

@@ -34,7 +34,11 @@ def exact_match(prediction: str | None, golds: Golds) -> float:
     are equal), and where that leaves nothing (``!!!``), the lower-cased text itself is compared.
     No answer, no gold and a blank gold give 0.0.
     """
-    return _best(prediction, golds, lambda answer, gold: float(_words(answer) == _words(gold)))
+    return _best(
+        prediction,
+        golds,
+        _equal_words,
+    )
 
 
 def f1(prediction: str | None, golds: Golds) -> float:
@@ -132,7 +136,11 @@ def _best(prediction: str | None, golds: Golds, compare: Callable[[str, str], fl
     )
 
 
-def _words(text: str) -> list[str]:
+def _equal_words(prediction: str, gold: str) -> float:
+    return float(normalized_words(prediction) == normalized_words(gold))
+
+
+def normalized_words(text: str) -> list[str]:
     """The words that ``exact_match`` and ``f1`` compare."""
     lowered = text.lower()
     plain = lowered.translate(_REMOVE_PUNCTUATION)
@@ -140,7 +148,7 @@ def _words(text: str) -> list[str]:
 
 
 def _multiset_f1(prediction: str, gold: str) -> float:
-    left, right = _words(prediction), _words(gold)
+    left, right = normalized_words(prediction), normalized_words(gold)
     if left != right and any(len(w) == 1 and w[0] in _CLOSED_ANSWERS for w in (left, right)):
         return 0.0
     return _f1((Counter(left) & Counter(right)).total(), len(left), len(right))
