@@ -16,7 +16,7 @@ import pytest
 
 from mempo.ask.agent import LoadedAgent
 from mempo.ask.loading import load_agent
-from mempo.ask.served.access import own_machine, read_token
+from mempo.ask.served.access import own_machine, read_origins, read_token
 from mempo.ask.served.answering import Answering, Event, Failed, Finished
 from mempo.ask.served.application import make_application
 from mempo.runtime.errors import MempoError
@@ -229,3 +229,42 @@ def test_one_call_at_a_time(agents: list[LoadedAgent], address: str) -> None:
     with pytest.raises(MempoError, match="answering another question"):
         answering.run()
     assert [type(one) for one in events] == [Failed]
+
+
+# Pages of other origins
+
+CHAT_PAGE = "http://localhost:3000"
+
+
+def test_a_named_page_from_elsewhere_may_ask(agent: LoadedAgent) -> None:
+    asks = {"Origin": CHAT_PAGE, "Access-Control-Request-Method": "POST"}
+    wants = {**asks, "Access-Control-Request-Headers": "authorization,content-type"}
+    with served(agent, token=TOKEN, origins=[CHAT_PAGE]) as address:
+        url = f"{address}/v1/chat/completions"
+        before = httpx.options(url, headers=wants)  # what a browser asks first, without a token
+        assert before.status_code == 200
+        assert before.headers["access-control-allow-origin"] == CHAT_PAGE
+        assert "authorization" in before.headers["access-control-allow-headers"]
+        key = {"Authorization": f"Bearer {TOKEN}"}
+        answer = httpx.post(url, json=BODY, headers={"Origin": CHAT_PAGE, **key}, timeout=60)
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["access-control-allow-origin"] == CHAT_PAGE
+        # One that reads why it was refused, and two that are not told.
+        refused = httpx.post(url, json=BODY, headers={"Origin": CHAT_PAGE})
+        assert refused.status_code == 401
+        assert refused.headers["access-control-allow-origin"] == CHAT_PAGE
+        other = {"Origin": "http://localhost:3001"}
+        assert httpx.options(url, headers={**wants, **other}).status_code == 400
+        strange = httpx.post(url, json=BODY, headers={**other, **key})
+        assert strange.status_code == 403
+        assert "access-control-allow-origin" not in strange.headers
+
+
+@pytest.mark.parametrize("origin", ["*", "null", "localhost:3000", "http://a.org/chat", ""])
+def test_an_origin_is_a_scheme_and_a_host(origin: str) -> None:
+    with pytest.raises(MempoError, match="--allow-origin"):
+        read_origins([origin])
+    assert read_origins([CHAT_PAGE, "https://chat.example.org"]) == (
+        CHAT_PAGE,
+        "https://chat.example.org",
+    )

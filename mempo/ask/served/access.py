@@ -1,8 +1,8 @@
 """Who may ask: this machine's own pages and programs, and from elsewhere those that know the token.
 
 A page of another site can send requests to a server on this machine, and can reach it under a name
-of its own. So without a token only this machine's names are answered, no page of another origin is,
-and a body must be declared as JSON, which such a page cannot do unasked.
+of its own. So without a token only this machine's names are answered, no page of another origin is
+but those that were named, and a body must be declared as JSON, which such a page cannot do unasked.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hmac
 import ipaddress
 import os
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from starlette.datastructures import Headers
@@ -22,6 +23,7 @@ from mempo.runtime.errors import MempoError
 TOKEN_VARIABLE: Final = "MEMPO_TOKEN"
 FEWEST_CHARACTERS: Final = 16
 _OWN_NAMES: Final = re.compile(r"(127(\.\d{1,3}){3}|localhost|\[::1\])(:\d+)?")
+_ORIGIN: Final = re.compile(r"https?://[a-z0-9.\-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?")
 _OPEN_PATHS: Final = ("/",)
 """The page itself, which holds nothing of the agent and asks for the token."""
 
@@ -32,6 +34,17 @@ def own_machine(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def read_origins(given: Sequence[str]) -> tuple[str, ...]:
+    """Origins of pages as browsers send them. Raises ``MempoError`` for anything else."""
+    for one in given:
+        if not _ORIGIN.fullmatch(one):
+            raise MempoError(
+                f"--allow-origin {one}: write the page's scheme and host, as in "
+                "http://localhost:3000 or https://chat.example.org, without a path"
+            )
+    return tuple(given)
 
 
 def read_token(host: str, variable: str, named: bool) -> str | None:
@@ -60,12 +73,16 @@ def read_token(host: str, variable: str, named: bool) -> str | None:
 
 
 class Access:
-    """Lets requests through to ``app``. ``own_names``: only those to this machine's names."""
+    """Lets requests through to ``app``. ``own_names``: only those to this machine's names, and of
+    pages from elsewhere only those of ``origins``."""
 
-    def __init__(self, app: ASGIApp, token: str | None, own_names: bool) -> None:
+    def __init__(
+        self, app: ASGIApp, token: str | None, own_names: bool, origins: Sequence[str] = ()
+    ) -> None:
         self._app = app
         self._token = token
         self._own_names = own_names
+        self._origins = frozenset(origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -81,8 +98,12 @@ class Access:
         host, origin = headers.get("host", ""), headers.get("origin")
         if self._own_names and not _OWN_NAMES.fullmatch(host):
             raise RequestError("open this server by its own address", status=403)
-        if self._own_names and origin not in (None, f"http://{host}"):
-            raise RequestError("pages of other sites are not answered", status=403)
+        known = origin is None or origin == f"http://{host}" or origin in self._origins
+        if self._own_names and not known:
+            raise RequestError(
+                "pages of other sites are not answered, but those that --allow-origin names",
+                status=403,
+            )
         if self._token is not None and scope["path"] not in _OPEN_PATHS:
             given = headers.get("authorization", "")
             if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -25,21 +28,36 @@ def make_application(
     rounds: Rounds = "hidden",
     token: str | None = None,
     own_names: bool = True,
+    origins: Sequence[str] = (),
     example: str | None = None,
 ) -> Starlette:
-    """The ASGI application. ``token`` and ``own_names`` as in ``Access``."""
+    """The ASGI application. ``token``, ``own_names`` and ``origins`` as in ``Access``."""
     page = AskPage(agent, answering, example)
     protocol = protocol_of(agent.config.tools)
     chat = ChatEndpoint(answering, agent.label, rounds, agent.max_model_len, protocol)
     return Starlette(
         routes=[*page.routes, *chat.routes],
-        middleware=[Middleware(Access, token=token, own_names=own_names)],
+        middleware=[
+            *([_cross_origin(origins)] if origins else []),
+            Middleware(Access, token=token, own_names=own_names, origins=origins),
+        ],
         exception_handlers={
             RequestError: _told,
             HTTPException: _http,
             ClientDisconnect: _left,
             Exception: _unexpected,
         },
+    )
+
+
+def _cross_origin(origins: Sequence[str]) -> Middleware:
+    """Tells browsers that pages of ``origins`` may read the answers."""
+    headers = ["authorization", "content-type"]
+    return Middleware(
+        CORSMiddleware,
+        allow_origins=list(origins),
+        allow_methods=["GET", "POST"],
+        allow_headers=headers,
     )
 
 

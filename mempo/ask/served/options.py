@@ -11,17 +11,19 @@ if TYPE_CHECKING:
 
 PORT: Final = 8766
 HOST: Final = "127.0.0.1"
-_OWN: Final = ("host", "port", "rounds", "token_variable")
+_OWN: Final = ("host", "port", "rounds", "token_variable", "allow_origin")
 
 
 @dataclass(frozen=True)
 class Serving:
-    """How the agent is served. ``token``: what requests have to bring."""
+    """How the agent is served. ``token``: what requests have to bring. ``origins``: of the pages
+    that may ask from elsewhere."""
 
     host: str
     port: int
     rounds: Rounds
     token: str | None
+    origins: tuple[str, ...] = ()
 
 
 def add_serving_options(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +44,12 @@ def add_serving_options(parser: argparse.ArgumentParser) -> None:
         "--token-variable",
         metavar="NAME",
         help="the environment variable that holds the token (default MEMPO_TOKEN)",
+    )
+    group.add_argument(
+        "--allow-origin",
+        metavar="ORIGIN",
+        action="append",
+        help="a chat page from elsewhere that may ask, such as http://localhost:3000; repeatable",
     )
     group.add_argument(
         "--rounds",
@@ -69,7 +77,8 @@ def read_serving(
     variable = options.token_variable
     if not host or (variable is not None and not variable.strip()):
         parser.error("--host and --token-variable must not be empty")
-    from mempo.ask.served.access import TOKEN_VARIABLE, read_token
+    from mempo.ask.served.access import TOKEN_VARIABLE, read_origins, read_token
 
     token = read_token(host, variable or TOKEN_VARIABLE, variable is not None)
-    return Serving(host, port, options.rounds or "hidden", token)
+    origins = read_origins(options.allow_origin or ())
+    return Serving(host, port, options.rounds or "hidden", token, origins)

@@ -33,6 +33,7 @@ def serve(load: Callable[[], LoadedAgent], serving: Serving) -> None:
             rounds=serving.rounds,
             token=serving.token,
             own_names=own_machine(serving.host),
+            origins=serving.origins,
             example=example_question(agent.config),
         )
         config = uvicorn.Config(
