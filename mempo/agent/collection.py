@@ -1,7 +1,8 @@
 """Trajectories on their way, with no lock-step (specification section 4).
 
 Each trajectory runs on its own: GENERATING → TOOL → GENERATING → … → DONE. The engine is stepped
-by one thread; tools run on worker threads meanwhile; a slow tool holds up nobody else.
+by one thread; tools run on worker threads meanwhile, which also cut and tokenize their results; a
+slow tool holds up nobody else.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from dataclasses import dataclass
 
 from mempo.agent.error_rate import ErrorRates
 from mempo.agent.repeats import GenerationRequest
-from mempo.agent.state_machine import Agent, AgentSettings
-from mempo.agent.tools import ToolResult
+from mempo.agent.state_machine import Agent, AgentSettings, Observed
 from mempo.engine.interface import ChatEngine, GenerationEngine, Sampling
 from mempo.runtime.seeds import derive_seed
 from mempo.trajectory import Task, Trajectory
@@ -89,7 +89,7 @@ class Collection:
         self._start = start
         self._waiting = deque(attempts)
         self._agents: dict[str, Agent] = {}
-        self._tool_calls: dict[Future[ToolResult], str] = {}
+        self._tool_calls: dict[Future[Observed], str] = {}
 
     def run(
         self, at_once: int, stopped: Callable[[], bool], errors: ErrorRates
@@ -164,13 +164,13 @@ class Collection:
         )
         for future in done:
             key = self._tool_calls.pop(future)
-            result = future.result()
+            observed = future.result()
             if key not in self._agents:
                 continue
             agent = self._agents[key]
             assert agent.pending_call is not None
-            errors.record(agent.pending_call[0], result)
-            agent.observe(result)
+            errors.record(agent.pending_call[0], observed.result)
+            agent.observe(observed)
             yield from self._proceed(key)
 
     def _proceed(self, key: str) -> Iterator[tuple[str, Trajectory]]:
@@ -185,8 +185,8 @@ class Collection:
         yield key, agent.trajectory
 
     def _call_tool_or_forget(self, key: str, agent: Agent) -> None:
-        if (call := agent.pending_call) is not None:
-            self._tool_calls[self._executor.submit(agent.session.call, *call)] = key
+        if agent.pending_call is not None:
+            self._tool_calls[self._executor.submit(agent.call_tool)] = key
         else:
             del self._agents[key], self._attempts[key]
 

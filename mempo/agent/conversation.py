@@ -42,6 +42,7 @@ class Conversation:
         self.tokenizer = tokenizer
         self.protocol = protocol
         self.system_prompt = system_prompt
+        self._pieces: dict[int, str] = {}
         self._template = ChatTemplate(tokenizer, system_prompt)
         self.glue = self._template.glue
         self.inert = InertText(tokenizer, protocol.tools)
@@ -145,11 +146,18 @@ class Conversation:
         length = 0
         for token in ids:
             pending.append(token)
-            piece = self.decode(pending)
+            piece = self.decode(pending) if len(pending) > 1 else self._piece(token)
             ends.append(length + len(piece))
             if not piece.endswith("\ufffd"):
                 length, pending = ends[-1], []
         return ends
+
+    def _piece(self, token: int) -> str:
+        """The text of one id alone, decoded once."""
+        piece = self._pieces.get(token)
+        if piece is None:
+            piece = self._pieces[token] = self.decode([token])
+        return piece
 
     @property
     def end_of_turn_id(self) -> int | None:

@@ -59,6 +59,17 @@ class _RecordIds:
     short: list[int]
 
 
+@dataclass(frozen=True)
+class Observed:
+    """A tool's result as the context holds it: its texts, and their ids with the chat template's
+    glue, whole and in the short form."""
+
+    result: ToolResult
+    shown: Shown
+    ids: list[int]
+    short_ids: list[int]
+
+
 class Agent:
     """Drives one trajectory from prompt to ending.
 
@@ -146,19 +157,37 @@ class Agent:
         self._asked_engine = True
         self._take(sampled)
 
-    def observe(self, result: ToolResult) -> None:
-        """Takes the result of ``pending_call``."""
+    def call_tool(self) -> Observed:
+        """Makes ``pending_call`` and lays out its result. The trajectory stays as it is, so that
+        this may run on another thread: cutting and tokenizing take milliseconds."""
+        assert self.pending_call is not None
+        return self._lay_out(self.session.call(*self.pending_call))
+
+    def observe(self, observed: Observed | ToolResult) -> None:
+        """Takes what ``call_tool`` gave, or a result that is still to be laid out."""
+        if isinstance(observed, ToolResult):
+            observed = self._lay_out(observed)
+        result, shown = observed.result, observed.shown
         self.pending_call = None
         current = self.trajectory.rounds[-1]
         current.tool_failed = result.failed
         self.trajectory.tool_failures += int(result.failed)
         self.trajectory.tool_errors += int(result.error is not None)
-        shown = show(result, self._conversation, self._settings.max_observation_tokens)
-        if self._continue_with(shown):
+        if self._continue_with(observed.shown, observed.ids, observed.short_ids):
             only_short = self._settings.context == "memory" and self._settings.newest == "short"
             self.session.mark_read(
                 result, shown.short_characters if only_short else shown.characters
             )
+
+    def _lay_out(self, result: ToolResult) -> Observed:
+        shown = show(result, self._conversation, self._settings.max_observation_tokens)
+        return Observed(result, shown, *self._ids_of(shown))
+
+    def _ids_of(self, shown: Shown) -> tuple[list[int], list[int]]:
+        whole, short = (
+            self._reader.observation_ids(text, self._closed) for text in (shown.whole, shown.short)
+        )
+        return whole, short
 
     # Rounds
 
@@ -247,7 +276,8 @@ class Agent:
         elif current.action is None:
             budget = self._settings.max_observation_tokens
             text = no_action_feedback(self._conversation.protocol)
-            self._continue_with(show_text(text, text, self._conversation, budget))
+            shown = show_text(text, text, self._conversation, budget)
+            self._continue_with(shown, *self._ids_of(shown))
         else:
             assert current.argument is not None
             self.trajectory.tool_calls += 1
@@ -290,16 +320,14 @@ class Agent:
         self._record_ids.append(_RecordIds(written, written))
         return current
 
-    def _continue_with(self, shown: Shown) -> bool:
+    def _continue_with(self, shown: Shown, observation: list[int], short: list[int]) -> bool:
         """Appends an observation, or ends the trajectory when it does not fit. Whether it fits."""
         current = self.trajectory.rounds[-1]
-        observation = self._reader.observation_ids(shown.whole, self._closed)
         current.observation, current.observation_short = shown.whole, shown.short
         if self._response_tokens + len(observation) >= self._settings.max_response_tokens:
             self.trajectory.ending = Ending.RESPONSE_BUDGET
             return False
         self._response_tokens += len(observation)
-        short = self._reader.observation_ids(shown.short, self._closed)
         self._memory.add_result(current.action or "feedback", shown.whole, shown.short)
         self._record_ids.append(_RecordIds(observation, short))
         self._begin_round()

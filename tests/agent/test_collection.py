@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
 
 import jinja2
+import pytest
 
+from mempo.agent import state_machine
 from mempo.agent.collection import Attempt, Collection
 from mempo.agent.error_rate import ErrorRate, ErrorRates
 from mempo.agent.rollout import Rollout
@@ -76,3 +79,27 @@ def test_attempts_come_and_go_while_others_run() -> None:
         assert [*busy, collection.busy] == [True, False]
     assert [one.key for one in engine.requests] == ["a", "b", "d", "d"]
     assert engine.aborted == 0
+
+
+def test_results_are_cut_and_tokenized_on_the_tools_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The engine's thread would stand still meanwhile: milliseconds a result."""
+    conversation = make_conversation("tags")
+    threads: dict[str, set[str]] = {"show": set(), "ids": set()}
+
+    def noted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def noting(*args: Any) -> Any:
+            threads[name].add(threading.current_thread().name.partition("_")[0])
+            return call(*args)
+
+        return noting
+
+    monkeypatch.setattr(state_machine, "show", noted("show", state_machine.show))
+    monkeypatch.setattr(conversation, "observation_ids", noted("ids", conversation.observation_ids))
+    engine = ScriptedEngine(conversation, {"0/0": [SEARCH, ANSWER]})
+    toolbox = ToolBox({"default": FakeRetriever({"Ann": "Rome."})}, RetrieverConfig())
+    rollout = Rollout(engine, conversation, toolbox, jinja2.Template("{{ question }}"))
+    (one,) = rollout.run({"0/0": make_attempt("t")}, Sampling())
+    assert one.ending == "answered"
+    assert threads == {"show": {"tool"}, "ids": {"tool"}}
