@@ -18,6 +18,7 @@ from mempo.agent.conversation import Conversation
 from mempo.agent.protocol import STOP_STRINGS, TAGS
 from mempo.config import EngineConfig
 from mempo.engine.interface import Generation, Sampling
+from mempo.engine.start_arguments import Use
 from mempo.engine.vllm_engine import Engine, EngineError
 from mempo.retrieval.base import Page, Passage
 
@@ -78,7 +79,7 @@ class ForcedEngine(Engine):
         conversation: Conversation,
         ending: Ending,
     ) -> None:
-        super().__init__(model, config, dtype)
+        super().__init__(model, config, Use(dtype))
         self._conversation = conversation
         self._ending = ending
         self._encoded: dict[str, list[int]] = {}

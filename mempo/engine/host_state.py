@@ -1,7 +1,7 @@
 """What an engine's start may not change in the process that hosts it, and what it must find there.
 
-vLLM reseeds random generators, looks for the process's rank in the environment, and looks at every
-loaded module.
+vLLM reseeds random generators, sets torch's threads and precision, looks for the process's rank in
+the environment, and looks at every loaded module.
 """
 
 from __future__ import annotations
@@ -20,8 +20,23 @@ from mempo.runtime.gather import is_distributed
 
 
 @contextmanager
-def host_random_states_kept() -> Iterator[None]:
-    """Building an engine reseeds Python, NumPy and torch in this process: put them back."""
+def host_state_kept() -> Iterator[None]:
+    """What vLLM changes in this process as it starts and loads weights is put back behind the
+    block: it reseeds Python, NumPy and torch, and on GPUs leaves torch a single thread on the CPU
+    and another precision of matrix products."""
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    try:
+        with _random_states_kept():
+            yield
+    finally:
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        if torch.get_float32_matmul_precision() != precision:
+            torch.set_float32_matmul_precision(precision)
+
+
+@contextmanager
+def _random_states_kept() -> Iterator[None]:
     python_state, numpy_state, torch_state = (
         random.getstate(),
         np.random.get_state(),

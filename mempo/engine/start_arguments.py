@@ -17,7 +17,15 @@ from mempo.config import EngineConfig
 
 Device = Literal["cpu", "cuda"]
 
-ENVIRONMENT: Final[Mapping[str, str]] = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+AS_FITS: Final = -1
+"""A ``max_model_len`` that vLLM lowers from the model's own until a request of it fits."""
+
+ENVIRONMENT: Final[Mapping[str, str]] = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    # On GPUs vLLM would take its second model runner for dense models, which draws other samples;
+    # CPUs have the first alone, on which the tests run.
+    "VLLM_USE_V2_MODEL_RUNNER": "0",
+}
 """Variables that every start sets; vLLM reads them as it is imported."""
 
 ENVIRONMENT_DEFAULTS: Final[Mapping[str, str]] = {
@@ -37,32 +45,53 @@ class DeviceArguments:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def shared_arguments(config: EngineConfig, dtype: str, distributed: bool) -> dict[str, Any]:
-    """The arguments of every device. ``dtype`` is what ``engine.dtype=auto`` means."""
+@dataclass(frozen=True)
+class Use:
+    """What the engine is started for. ``dtype`` is what ``engine.dtype=auto`` means, ``needed`` the
+    longest context that will be asked of it where ``engine.max_model_len`` is null (``None``: as
+    long as the model can). ``synced``: weights are synced before anything is sampled, so that the
+    folder's own need not be read."""
+
+    dtype: str = "float32"
+    needed: int | None = None
+    synced: bool = False
+
+
+ANY_USE: Final = Use()
+
+
+def shared_arguments(config: EngineConfig, use: Use, distributed: bool) -> dict[str, Any]:
+    """The arguments of every device."""
     arguments: dict[str, Any] = {
-        "dtype": dtype if config.dtype == "auto" else config.dtype,
+        "dtype": use.dtype if config.dtype == "auto" else config.dtype,
         "max_num_seqs": config.max_num_seqs,
         "enable_prefix_caching": config.enable_prefix_caching,
         "generation_config": "vllm",
         "logprobs_mode": "processed_logprobs",
         "tensor_parallel_size": config.tensor_parallel,
         "use_tqdm_on_load": False,
+        # The parts of a shared engine schedule alike, and a step's tokens come with that step.
+        "scheduling_policy": "fcfs",
+        "async_scheduling": False,
     }
-    if config.max_model_len is not None:
-        arguments["max_model_len"] = config.max_model_len
+    if use.synced:
+        arguments["load_format"] = "dummy"
     if distributed:  # this process's device is its own, and parts may be in other processes
         arguments["distributed_executor_backend"] = "external_launcher"
     return arguments
 
 
 def cpu_arguments(config: EngineConfig, context_length: int) -> DeviceArguments:
-    """Without compiled graphs, and with every prompt prefilled at once: seeded requests fail on the
+    """``context_length`` in tokens.
+
+    Without compiled graphs, and with every prompt prefilled at once: seeded requests fail on the
     CPU when a prompt is prefilled in chunks. Nor does the sampler compile: it would need a C++
-    compiler and seconds of every start, for the same numbers no sooner. ``context_length`` in
-    tokens."""
+    compiler and seconds of every start, for the same numbers no sooner.
+    """
     return DeviceArguments(
         {
             "enforce_eager": True,
+            "max_model_len": context_length,
             "enable_chunked_prefill": False,
             "max_num_batched_tokens": max(context_length, config.max_num_seqs),
         },
@@ -75,15 +104,25 @@ def cpu_arguments(config: EngineConfig, context_length: int) -> DeviceArguments:
     )
 
 
-def gpu_arguments(config: EngineConfig) -> DeviceArguments:
-    """A share of the device's memory, which the engine can give back while it sleeps."""
-    return DeviceArguments(
-        {
-            "gpu_memory_utilization": config.gpu_memory_utilization,
-            "enable_sleep_mode": True,
-        },
-        "engine.gpu_memory_utilization",
-    )
+def gpu_arguments(config: EngineConfig, context_length: int | None) -> DeviceArguments:
+    """``context_length`` in tokens; ``None``: as long as keys and values of a request fit, and the
+    model can.
+
+    A share of the device's memory, which the engine can give back while it sleeps. Of large steps,
+    which vLLM chooses on large cards, the trial run that measures what is left for keys and values
+    would take several GiB.
+    """
+    arguments: dict[str, Any] = {
+        "gpu_memory_utilization": config.gpu_memory_utilization,
+        "enable_sleep_mode": True,
+        "max_model_len": AS_FITS if context_length is None else context_length,
+        "max_num_batched_tokens": max(config.gpu_step_tokens, config.max_num_seqs),
+    }
+    setting = "engine.gpu_memory_utilization"
+    if config.gpu_kv_cache_gib is not None:
+        arguments["kv_cache_memory_bytes"] = int(config.gpu_kv_cache_gib * 2**30)
+        setting = "engine.gpu_kv_cache_gib"
+    return DeviceArguments(arguments, setting)
 
 
 def engine_device(accelerator: Literal["auto", "cpu", "gpu"]) -> Device:
@@ -93,16 +132,18 @@ def engine_device(accelerator: Literal["auto", "cpu", "gpu"]) -> Device:
     return "cuda" if accelerator == "gpu" else "cpu"
 
 
-def device_arguments(model: str, config: EngineConfig, device: Device) -> DeviceArguments:
+def device_arguments(model: str, config: EngineConfig, device: Device, use: Use) -> DeviceArguments:
     """Those of a kind of device."""
+    length = config.max_model_len
+    own = _own_length(model) if length is None else 0
     if device == "cuda":
-        return gpu_arguments(config)
-    return cpu_arguments(config, _context_length(model, config))
+        needed = use.needed if use.needed is not None and use.needed < own else None
+        return gpu_arguments(config, length or needed)
+    return cpu_arguments(config, length or min(use.needed or own, own))
 
 
-def _context_length(model: str, config: EngineConfig) -> int:
-    if config.max_model_len is not None:
-        return config.max_model_len
+def _own_length(model: str) -> int:
+    """The model's own context in tokens."""
     from transformers import AutoConfig
 
-    return int(AutoConfig.from_pretrained(model).max_position_embeddings)
+    return int(AutoConfig.from_pretrained(model).get_text_config().max_position_embeddings)

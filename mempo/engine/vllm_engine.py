@@ -18,15 +18,17 @@ from torch import Tensor
 from mempo.config import EngineConfig
 from mempo.engine.errors import EngineError
 from mempo.engine.host_state import (
-    host_random_states_kept,
+    host_state_kept,
     llvmlite_hidden,
     rank_in_environment,
 )
 from mempo.engine.interface import Generation, Sampling
 from mempo.engine.start_arguments import (
+    ANY_USE,
     ENVIRONMENT,
     ENVIRONMENT_DEFAULTS,
     Device,
+    Use,
     device_arguments,
     engine_device,
     shared_arguments,
@@ -45,7 +47,8 @@ class Engine:
     Args:
         model: a Hugging Face folder or hub name; its weights are the first to sample from.
         config: settings of the engine.
-        dtype: what ``engine.dtype=auto`` means: the policy's dtype.
+        use: what it is started for: the policy's dtype, its longest context, and whether weights
+            are synced before anything is sampled.
         end_ids: ids at which a turn ends besides the model's own end-of-sequence id, when the chat
             template closes turns with another mark.
         stop_strings: texts at which sampling stops; they stay in the output.
@@ -57,27 +60,30 @@ class Engine:
 
     The engine is awake after construction and after every ``sync``. ``sleep`` gives its memory
     back and makes the weights invalid; the only way to wake it is ``sync``, so a wake without
-    weights cannot be written.
+    weights cannot be written. A sync wakes the weights alone: the memory of keys and values comes
+    back with the first request, when what a sync gathers is gone.
     """
 
     def __init__(
         self,
         model: str,
         config: EngineConfig,
-        dtype: str = "float32",
+        use: Use = ANY_USE,
         end_ids: Iterable[int] = (),
         stop_strings: Sequence[str] = (),
         device: Device | None = None,
     ) -> None:
         self._device: Device = device or engine_device("auto")
         self._asleep = False
+        self._cache_asleep = False
         self._end_ids = sorted(end_ids)
         self._stop_strings = list(stop_strings)
         self._requests = 0
         self._keys: dict[str, str] = {}
         self._synced_names: frozenset[str] = frozenset()
-        with host_random_states_kept():
-            self._llm = _start(model, config, dtype, self._device)
+        self._needs_sync = use.synced
+        with host_state_kept():
+            self._llm = _start(model, config, use, self._device)
             self._llm.apply_model(give_classes_back)
         self.max_model_len = int(self._llm.model_config.max_model_len)
 
@@ -93,6 +99,9 @@ class Engine:
 
         if self._asleep:
             raise EngineError("the engine is asleep: sync the weights before submitting requests")
+        if self._needs_sync:
+            raise EngineError("the engine has no weights yet: sync them before submitting requests")
+        self._wake_cache()
         if len(prompt_ids) + max_tokens > self.max_model_len:
             raise EngineError(
                 f"a request of {len(prompt_ids)} + {max_tokens} tokens does not fit the engine's "
@@ -144,11 +153,11 @@ class Engine:
         if self._keys:
             raise EngineError("weights cannot be synced while requests are running")
         if self._asleep:
-            self._llm.wake_up()
-            self._asleep = False
+            self._llm.wake_up(tags=["weights"])
+            self._asleep, self._cache_asleep = False, True
         proven = bool(self._synced_names)
         delivery = Delivery(weights, look=not proven)
-        with host_random_states_kept():
+        with host_state_kept():
             zeroed = {} if proven else self._zeroed_digests()
             self._llm.collective_rpc(
                 "reload_weights",
@@ -161,6 +170,15 @@ class Engine:
                 "the engine did not reset its prefix cache after a weight sync; sampling from it "
                 "would mix old and new weights"
             )
+        self._needs_sync = False
+
+    def _wake_cache(self) -> None:
+        """The memory of keys and values, which a sync left asleep."""
+        if self._cache_asleep:
+            gc.collect()
+            torch.cuda.empty_cache()
+            self._llm.wake_up(tags=["kv_cache"])
+            self._cache_asleep = False
 
     def _zeroed_digests(self) -> dict[str, str]:
         self._llm.collective_rpc("reset_weights")
@@ -191,7 +209,8 @@ class Engine:
 
     def sleep(self) -> None:
         """Frees weights and cache on a GPU (vLLM's sleep level 2); does nothing on a CPU."""
-        if self._device == "cuda":
+        if self._device == "cuda" and not self._asleep:
+            self._wake_cache()  # vLLM sleeps as a whole
             self._llm.sleep(level=2)
             self._asleep = True
 
@@ -236,13 +255,16 @@ def _repack_tied_head(model: Any) -> None:
         head.quant_method.process_weights_after_loading(head)
 
 
-def _start(model: str, config: EngineConfig, dtype: str, device: Device) -> Any:
+def _start(model: str, config: EngineConfig, use: Use, device: Device) -> Any:
     """Builds ``vllm.LLM``. Raises ``EngineError`` that says what to change."""
-    specific = device_arguments(model, config, device)
+    specific = device_arguments(model, config, device, use)
+    if device == "cuda":  # vLLM wants its share free, whatever else was used before
+        gc.collect()
+        torch.cuda.empty_cache()
     for name, value in ENVIRONMENT_DEFAULTS.items():
         os.environ.setdefault(name, value)
     os.environ.update({**ENVIRONMENT, **specific.environment})
-    arguments = {**shared_arguments(config, dtype, is_distributed()), **specific.arguments}
+    arguments = {**shared_arguments(config, use, is_distributed()), **specific.arguments}
     try:
         from vllm import LLM
         from vllm.platforms import current_platform

@@ -22,7 +22,7 @@ from mempo.data.tasks import load_heldout_tasks
 from mempo.engine.interface import GenerationEngine
 from mempo.engine.openai_engine import TextCodec
 from mempo.engine.server_start import start_server_engine
-from mempo.engine.start_arguments import engine_device
+from mempo.engine.start_arguments import Use, engine_device
 from mempo.engine.vllm_engine import Engine
 from mempo.evaluation.differences import paired_differences
 from mempo.evaluation.evaluate import (
@@ -72,7 +72,7 @@ def start_engine(model: EvaluatedModel, config: Config) -> ModelEngine:
     return Engine(
         model.path,
         config.engine,
-        config.model.dtype,
+        Use(config.model.dtype),  # as long as fits: nobody knows what will be asked
         model.conversation.end_ids,
         model.conversation.protocol.stop_strings,
         engine_device(config.trainer.accelerator),

@@ -14,6 +14,7 @@ import lightning as L
 from torch.utils.data import DataLoader
 
 from mempo.agent.collection import Watch
+from mempo.agent.context_room import needed_context
 from mempo.agent.conversation import Conversation
 from mempo.agent.rollout import Rollout
 from mempo.agent.shared_rollout import SharedRollout
@@ -24,7 +25,7 @@ from mempo.data.epoch_order import epoch_tasks
 from mempo.data.tasks import TaskSets
 from mempo.engine.interface import Sampling
 from mempo.engine.shared import EngineGroup, SharedEngine, make_engine_group
-from mempo.engine.start_arguments import engine_device
+from mempo.engine.start_arguments import Use, engine_device
 from mempo.engine.vllm_engine import Engine
 from mempo.learning.batches import Batch, TrainingRow, is_sharing_worth_it, plan_micro_batches
 from mempo.learning.loss import aggregation_weights
@@ -101,14 +102,17 @@ class RolloutDataModule(L.LightningDataModule, RolloutSource):
             self.engine_group = make_engine_group(
                 trainer.global_rank, trainer.world_size, shared_by
             )
+            needed = needed_context(self.config, self.conversation)
             self._engine = Engine(
                 self._model_folder,
                 self.config.engine,
-                self.config.model.dtype,
+                Use(self.config.model.dtype, needed, synced=True),
                 self.conversation.end_ids,
                 self.conversation.protocol.stop_strings,
                 engine_device(self.config.trainer.accelerator),
             )
+            if self.config.engine.sleep and not self.config.rollout.overlap:
+                self._engine.sleep()  # before the optimizer's states need the memory
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """This epoch's micro-batches; collects once per epoch, however often it is called.

@@ -13,6 +13,7 @@ import pytest
 from mempo.agent import state_machine
 from mempo.agent.collection import Attempt, Collection
 from mempo.agent.error_rate import ErrorRate, ErrorRates
+from mempo.agent.observations import show
 from mempo.agent.rollout import Rollout
 from mempo.agent.state_machine import AgentSettings
 from mempo.agent.tools import ToolBox
@@ -95,7 +96,7 @@ def test_results_are_cut_and_tokenized_on_the_tools_threads(
 
         return noting
 
-    monkeypatch.setattr(state_machine, "show", noted("show", state_machine.show))
+    monkeypatch.setattr(state_machine, "show", noted("show", show))
     monkeypatch.setattr(conversation, "observation_ids", noted("ids", conversation.observation_ids))
     engine = ScriptedEngine(conversation, {"0/0": [SEARCH, ANSWER]})
     toolbox = ToolBox({"default": FakeRetriever({"Ann": "Rome."})}, RetrieverConfig())

@@ -22,6 +22,7 @@ from mempo.data.tasks import TaskSets
 from mempo.engine import vllm_engine
 from mempo.engine.start_arguments import (
     Device,
+    Use,
     cpu_arguments,
     device_arguments,
     engine_device,
@@ -35,7 +36,7 @@ from tests.support.small_tokenizers import make_tokenizer
 
 
 def test_shared_arguments() -> None:
-    assert shared_arguments(EngineConfig(max_num_seqs=8), "bfloat16", distributed=False) == {
+    assert shared_arguments(EngineConfig(max_num_seqs=8), Use("bfloat16"), distributed=False) == {
         "dtype": "bfloat16",
         "max_num_seqs": 8,
         "enable_prefix_caching": True,
@@ -43,16 +44,18 @@ def test_shared_arguments() -> None:
         "logprobs_mode": "processed_logprobs",
         "tensor_parallel_size": 1,
         "use_tqdm_on_load": False,
+        "scheduling_policy": "fcfs",
+        "async_scheduling": False,
     }
 
 
 def test_shared_arguments_that_settings_change() -> None:
-    plain = shared_arguments(EngineConfig(), "bfloat16", distributed=False)
-    config = EngineConfig(dtype="float32", max_model_len=64, tensor_parallel=2)
-    changed = shared_arguments(config, "bfloat16", distributed=True)
+    plain = shared_arguments(EngineConfig(), Use("bfloat16"), distributed=False)
+    config = EngineConfig(dtype="float32", tensor_parallel=2)
+    changed = shared_arguments(config, Use("bfloat16", synced=True), distributed=True)
     assert {name: value for name, value in changed.items() if plain.get(name) != value} == {
         "dtype": "float32",
-        "max_model_len": 64,
+        "load_format": "dummy",
         "tensor_parallel_size": 2,
         "distributed_executor_backend": "external_launcher",
     }
@@ -62,6 +65,7 @@ def test_cpu_arguments() -> None:
     device = cpu_arguments(EngineConfig(max_num_seqs=8, cpu_kv_cache_gib=1.2), context_length=300)
     assert device.arguments == {
         "enforce_eager": True,
+        "max_model_len": 300,
         "enable_chunked_prefill": False,
         "max_num_batched_tokens": 300,
     }
@@ -81,22 +85,57 @@ def test_a_cpu_step_takes_a_token_of_every_request() -> None:
 
 
 def test_gpu_arguments() -> None:
-    device = gpu_arguments(EngineConfig(gpu_memory_utilization=0.3))
-    assert device.arguments == {"gpu_memory_utilization": 0.3, "enable_sleep_mode": True}
+    device = gpu_arguments(EngineConfig(gpu_memory_utilization=0.3), 700)
+    assert device.arguments == {
+        "gpu_memory_utilization": 0.3,
+        "enable_sleep_mode": True,
+        "max_model_len": 700,
+        "max_num_batched_tokens": 8192,
+    }
     assert device.environment == {}
     assert device.memory_setting == "engine.gpu_memory_utilization"
 
 
+def test_gpu_memory_of_keys_and_values_by_itself() -> None:
+    config = EngineConfig(gpu_kv_cache_gib=1.5, gpu_step_tokens=64, max_num_seqs=100)
+    device = gpu_arguments(config, None)
+    assert device.arguments == {
+        "gpu_memory_utilization": 0.4,
+        "enable_sleep_mode": True,
+        "max_model_len": -1,  # as long as fits
+        "max_num_batched_tokens": 100,
+        "kv_cache_memory_bytes": 1610612736,
+    }
+    assert device.memory_setting == "engine.gpu_kv_cache_gib"
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_the_device_decides(device: Device, tmp_path: Path) -> None:
-    """Without ``engine.max_model_len`` the CPU's longest prompt is the model's context."""
+@pytest.mark.parametrize(
+    ("length", "needed", "on_cpu", "on_gpu"),
+    [
+        (64, None, 64, 64),
+        (64, 500, 64, 64),
+        (None, None, 640, -1),  # the model's own, on a GPU if that fits
+        (None, 500, 500, 500),
+        (None, 640, 640, -1),
+        (None, 9000, 640, -1),
+    ],
+)
+def test_how_long_contexts_are(
+    device: Device,
+    length: int | None,
+    needed: int | None,
+    on_cpu: int,
+    on_gpu: int,
+    tmp_path: Path,
+) -> None:
     Qwen2Config(max_position_embeddings=640).save_pretrained(tmp_path)
-    gpu, config = device == "cuda", EngineConfig()
-    expected = gpu_arguments(config) if gpu else cpu_arguments(config, 640)
-    assert device_arguments(str(tmp_path), config, device) == expected
-    short = EngineConfig(max_model_len=64)
-    expected = gpu_arguments(short) if gpu else cpu_arguments(short, 64)
-    assert device_arguments(str(tmp_path / "missing"), short, device) == expected
+    model = tmp_path if length is None else tmp_path / "missing"
+    config = EngineConfig(max_model_len=length)
+    found = device_arguments(str(model), config, device, Use(needed=needed))
+    assert found.arguments["max_model_len"] == (on_gpu if device == "cuda" else on_cpu)
+    if device == "cpu":
+        assert found.arguments["max_num_batched_tokens"] == max(on_cpu, 128)
 
 
 @pytest.mark.parametrize("gpu", [False, True])
@@ -114,15 +153,18 @@ def test_both_programs_start_engines_on_the_trainers_device(
     Qwen2Config(max_position_embeddings=640).save_pretrained(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     started: list[Device] = []
+    slept: list[int] = []
 
-    def start(model: str, config: EngineConfig, dtype: str, device: Device) -> Any:
+    def start(model: str, config: EngineConfig, use: Use, device: Device) -> Any:
         started.append(device)
         return SimpleNamespace(
-            model_config=SimpleNamespace(max_model_len=64), apply_model=lambda function: []
+            model_config=SimpleNamespace(max_model_len=64),
+            apply_model=lambda function: [],
+            sleep=lambda level: slept.append(level),
         )
 
     monkeypatch.setattr(vllm_engine, "_start", start)
-    monkeypatch.setattr(vllm_engine, "host_random_states_kept", nullcontext)
+    monkeypatch.setattr(vllm_engine, "host_state_kept", nullcontext)
     conversation = Conversation(make_tokenizer("bytes"), "Answer.")
     for choice in ("auto", "cpu", "gpu"):
         config = compose("evaluate", [f"trainer.accelerator={choice}"])
@@ -136,6 +178,8 @@ def test_both_programs_start_engines_on_the_trainers_device(
         module.trainer = SimpleNamespace(global_rank=0, world_size=1)  # type: ignore[assignment]
         module.setup("fit")
     assert started == ["cuda", "cuda", "cpu", "cpu", "cuda", "cuda"]
+    # In training the engine sleeps at once, on a GPU: nothing is sampled before the first sync.
+    assert slept == [2, 2]
 
 
 def test_both_programs_stop_at_the_tags_of_the_runs_tools(
@@ -149,6 +193,7 @@ def test_both_programs_stop_at_the_tags_of_the_runs_tools(
         stops.append(list(arguments[4]))
 
     monkeypatch.setattr(vllm_engine.Engine, "__init__", start)
+    monkeypatch.setattr(vllm_engine.Engine, "sleep", lambda engine: None)
     assert list(inspect.signature(started).parameters)[5] == "stop_strings"
     counter = ToolConfig("tests.support.own_tools.Counter", "count", "to count")
     for tools, own in ((DEFAULT_TOOLS, []), ((*DEFAULT_TOOLS, counter), ["</count>"])):

@@ -182,7 +182,7 @@ def test_vllm_29341_no_wake_without_weights(
     assert public == {"submit", "step", "has_unfinished", "abort_all", "sync", "sleep", "close"}
     order: list[str] = []
     rpc = engine._llm.collective_rpc
-    monkeypatch.setattr(engine._llm, "wake_up", lambda: order.append("wake"))
+    monkeypatch.setattr(engine._llm, "wake_up", lambda tags: order.append(f"wake {tags}"))
 
     def noted(method: str, **arguments: Any) -> Any:
         order.append(method)
@@ -194,8 +194,9 @@ def test_vllm_29341_no_wake_without_weights(
         engine.submit("early", [20] * 10, 5, 0, Sampling())
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     engine.sync((name, value.detach()) for name, value in model.named_parameters())
-    assert order == ["wake", "reload_weights"]
+    assert order == ["wake ['weights']", "reload_weights"]
     assert len(generate(engine, [[20] * 10], Sampling())) == 1
+    assert order[2:] == ["wake ['kv_cache']"]
 
 
 def test_seeds_decide_what_is_sampled(engine: Engine) -> None:
