@@ -40,6 +40,7 @@ MAY_CHANGE: Final = (
     "trainer.lightning",
     "engine.cpu_kv_cache_gib",
     "engine.gpu_kv_cache_gib",
+    "engine.gpu_memory_alone",
     "engine.gpu_memory_utilization",
     "engine.gpu_step_tokens",
     "engine.max_num_seqs",

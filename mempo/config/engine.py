@@ -31,6 +31,7 @@ class EngineConfig:
     max_num_seqs: int = Field(default=128, ge=1)
     cpu_kv_cache_gib: float = Field(default=1.0, gt=0)
     gpu_memory_utilization: float = Field(default=0.4, gt=0, le=1.0)
+    gpu_memory_alone: float = Field(default=0.9, gt=0, le=1.0)
     gpu_kv_cache_gib: float | None = Field(default=None, gt=0)
     gpu_step_tokens: int = Field(default=8192, ge=64)
     tensor_parallel: int = Field(default=1, ge=1)

@@ -1,7 +1,8 @@
 """What ``evaluate.py`` keeps in its run folder, so that a stopped call goes on where it was.
 
 ``evaluation_settings.json`` says what is evaluated; ``trajectories.jsonl`` gets a line for each
-finished trajectory at once. A call with another configuration is refused.
+finished trajectory at once. A call with another configuration is refused. Of several processes each
+writes its own ``trajectories.part-<n>.jsonl``; they are joined at the next chance.
 """
 
 from __future__ import annotations
@@ -84,6 +85,8 @@ class EvaluationFolder:
     Args:
         folder: ``config.run_dir``.
         settings: ``evaluation_settings_record``.
+        part: which of several processes writes here; ``None``: the only one that is at work, which
+            joins the parts that others left.
 
     Raises:
         ConfigError: the folder holds another evaluation or another program's run; the message names
@@ -91,17 +94,20 @@ class EvaluationFolder:
         MempoError: a file of the folder is damaged; the message names the line.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, Any], part: int | None = None) -> None:
         self.folder = folder
-        self._path = folder / TRAJECTORIES_FILE
         self._check(settings)
-        self.records: dict[Key, dict[str, Any]] = {}
-        if self._path.exists():
-            for number, record in enumerate(trajectory_records(self._path), start=1):
-                _check_record(record, f"{self._path}, line {number}")
-                self.records[trajectory_key(record)] = record
-            write_lines(self._path, self.records.values())  # without a half-written last line
-        write_json(folder / EVALUATION_SETTINGS_FILE, settings)
+        found = {path: _read(path) for path in (folder / TRAJECTORIES_FILE, *parts(folder))}
+        self.records = {key: one for lines in found.values() for key, one in lines.items()}
+        self._path = folder / (TRAJECTORIES_FILE if part is None else _part_name(part))
+        own = self.records if part is None else found.get(self._path, {})
+        if own:
+            write_lines(self._path, own.values())  # without a half-written last line
+        if part is None:
+            for path in parts(folder):
+                path.unlink()
+        if not part:
+            write_json(folder / EVALUATION_SETTINGS_FILE, settings)
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Appends one finished trajectory's line; the disk has it when this returns."""
@@ -152,6 +158,36 @@ class EvaluationFolder:
                 + (f"\n  and {more} more" if more else "")
                 + "\nGo on with the same configuration, or choose another folder."
             )
+
+
+def parts(folder: Path) -> list[Path]:
+    """What several processes wrote and nobody has joined yet."""
+    return sorted(folder.glob(_part_name("*")))
+
+
+def finished(folder: Path) -> int:
+    """Lines of all parts, the last of each perhaps half-written."""
+    return sum(path.read_bytes().count(b"\n") for path in parts(folder))
+
+
+def known_keys(folder: Path) -> set[Key]:
+    """The trajectories that are there, joined or not."""
+    return {key for path in (folder / TRAJECTORIES_FILE, *parts(folder)) for key in _read(path)}
+
+
+def _part_name(part: int | str) -> str:
+    stem, _, ending = TRAJECTORIES_FILE.rpartition(".")
+    return f"{stem}.part-{part}.{ending}"
+
+
+def _read(path: Path) -> dict[Key, dict[str, Any]]:
+    """The trajectories of a file, which may not be there."""
+    found: dict[Key, dict[str, Any]] = {}
+    if path.exists():
+        for number, record in enumerate(trajectory_records(path), start=1):
+            _check_record(record, f"{path}, line {number}")
+            found[trajectory_key(record)] = record
+    return found
 
 
 def _check_record(record: Mapping[str, Any], place: str) -> None:

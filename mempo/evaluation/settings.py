@@ -20,7 +20,8 @@ OF_EACH_MODEL: Final = ("model", "engine", "tools")
 _HOW_NOT_WHAT: Final = {
     "evaluation": ("enabled", "model_path", "models", "bootstrap_samples"),
     "engine": (
-        "max_num_seqs", "cpu_kv_cache_gib", "gpu_memory_utilization", "gpu_kv_cache_gib",
+        "max_num_seqs", "cpu_kv_cache_gib", "gpu_memory_utilization", "gpu_memory_alone",
+        "gpu_kv_cache_gib",
         "gpu_step_tokens", "tensor_parallel", "url",
         "api_key_env", "connect_timeout_s", "read_timeout_s", "timeout_s", "retries", "backoff_s",
         "ready_timeout_s",

@@ -7,6 +7,7 @@ once, and a call that was stopped goes on with what is missing (``mempo.evaluati
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,9 +37,13 @@ from mempo.evaluation.files import (
     Key,
     claimed,
     evaluation_settings_record,
+    finished,
+    known_keys,
 )
+from mempo.evaluation.launch import run_processes, wait_for_others
 from mempo.evaluation.models import EvaluatedModel, evaluated_models
 from mempo.evaluation.plots import draw_evaluation
+from mempo.evaluation.shares import Share, processes_to_launch
 from mempo.evaluation.tables import print_evaluation, write_differences_csv, write_tasks_csv
 from mempo.judging.judge import JudgeFailureError
 from mempo.models.stand_in_tokenizer import StandInTokenizer
@@ -69,9 +74,10 @@ def start_engine(model: EvaluatedModel, config: Config) -> ModelEngine:
     """The real engine: vLLM in this process, or one that asks a server (``engine=openai``)."""
     if config.engine.kind == "openai":
         return start_server_engine(config.engine, model.path, _codec(model.conversation))
+    share = config.engine.gpu_memory_alone
     return Engine(
         model.path,
-        config.engine,
+        replace(config.engine, gpu_memory_utilization=share),
         Use(config.model.dtype),  # as long as fits: nobody knows what will be asked
         model.conversation.end_ids,
         model.conversation.protocol.stop_strings,
@@ -95,6 +101,8 @@ def evaluate_models(
     start: StartEngine = start_engine,
     own: Mapping[str, Config] | None = None,
     accepted: Callable[[], None] = lambda: None,
+    share: Share | None = None,
+    gpus: int = 0,
 ) -> dict[str, Any]:
     """Evaluates every model in every context mode, and writes what stands in docs/evaluation.md.
 
@@ -102,6 +110,10 @@ def evaluate_models(
     some (``evaluated_models``). Returns what ``evaluation.json`` holds: an entry per model and
     context mode, named ``<model>/<context>``. What is wrong with models, settings, tasks or the run
     folder is told before the first engine starts; ``accepted`` is called when all of it is right.
+
+    ``share`` is this process's, where several are at work; one that does not report returns
+    nothing. Without it this process launches others where ``trainer.devices`` asks for several,
+    with ``gpus`` GPUs among them.
     """
     models = evaluated_models(config, own)
     for model in models:
@@ -113,11 +125,52 @@ def evaluate_models(
         print(note, flush=True)
     tasks = {n: chosen[: config.evaluation.tasks] for n, chosen in sets.by_objectives.items()}
     settings = evaluation_settings_record(config, models, tasks)
-    with claimed(Path(config.run_dir)):
-        folder = EvaluationFolder(Path(config.run_dir), settings)
+    place = Path(config.run_dir)
+    if share is not None and not share.reports:
+        folder = EvaluationFolder(place, settings, share.index)
+        _roll_out_missing(config, models, tasks, sets.retrievers, folder, start, share)
+        return {}
+    count = processes_to_launch(config, gpus) if share is None else 1
+    with claimed(place):
+        folder = EvaluationFolder(place, settings, None if share is None else share.index)
         accepted()
-        _roll_out_missing(config, models, tasks, sets.retrievers, folder, start)
-        return _report(config, models, tasks, folder)
+        order = _order(config, models, tasks)
+        missing = sum(key not in folder.records for key in order)
+        if share is None and min(count, missing) > 1:
+            _launch(config, folder, min(count, missing), missing, gpus)
+        else:
+            _roll_out_missing(config, models, tasks, sets.retrievers, folder, start, share)
+        if share is not None:
+            wait_for_others(lambda: len(set(order) - known_keys(place)))
+        if share is not None or count > 1:
+            folder = EvaluationFolder(place, settings)
+        return _report(config, models, order, folder)
+
+
+def _launch(config: Config, folder: EvaluationFolder, count: int, missing: int, gpus: int) -> None:
+    """Has ``count`` processes make what is missing, each its share."""
+    if done := len(folder.records):
+        print(f"{done} of {done + missing} trajectories are in {folder.folder} already", flush=True)
+    print(f"evaluating with {count} processes, an engine each", flush=True)
+    shown = config.callbacks.progress_bars
+    with progress_bar("evaluation", missing, enabled=shown) as bar:
+        told = 0
+
+        def tick() -> int:
+            nonlocal told
+            now = finished(folder.folder)
+            bar.advance(now - told)
+            told = now
+            return now
+
+        run_processes(count, config.engine.tensor_parallel, gpus, folder.folder, tick)
+
+
+def _order(
+    config: Config, models: Sequence[EvaluatedModel], tasks: Mapping[int, Sequence[Task]]
+) -> list[Key]:
+    """All trajectories of the evaluation."""
+    return [key for model in models for key in _expected(config, model.name, tasks)]
 
 
 def _expected(config: Config, model: str, tasks: Mapping[int, Sequence[Task]]) -> list[Key]:
@@ -137,21 +190,26 @@ def _roll_out_missing(
     retrievers: Mapping[str, Retriever],
     folder: EvaluationFolder,
     start: StartEngine,
+    share: Share | None,
 ) -> None:
-    total = sum(len(_expected(config, model.name, tasks)) for model in models)
-    done = len(folder.records)
+    wanted = {model.name: _expected(config, model.name, tasks) for model in models}
+    if share is not None:
+        wanted = {name: share.of(keys) for name, keys in wanted.items()}
+    total = sum(map(len, wanted.values()))
+    done = sum(key in folder.records for keys in wanted.values() for key in keys)
     if done:
         print(f"{done} of {total} trajectories are in {folder.folder} already", flush=True)
     shown = config.callbacks.progress_bars
     with progress_bar("evaluation", total, enabled=shown) as bar:
         bar.advance(done)
         for model in models:
-            if all(key in folder.records for key in _expected(config, model.name, tasks)):
+            keys = [key for key in wanted[model.name] if key not in folder.records]
+            if not keys:
                 continue
             engine = start(model, model.config)
             try:
                 rollout = Rollout.from_config(model.config, engine, model.conversation, retrievers)
-                _roll_out_model(model.config, model.name, tasks, rollout, folder, bar)
+                _roll_out_model(model.config, keys, tasks, rollout, folder, bar)
             except (ToolFailureError, JudgeFailureError):
                 folder.forget_failures()
                 raise
@@ -161,7 +219,7 @@ def _roll_out_missing(
 
 def _roll_out_model(
     config: Config,
-    model: str,
+    keys: Sequence[Key],
     tasks: Mapping[int, Sequence[Task]],
     rollout: Rollout,
     folder: EvaluationFolder,
@@ -170,11 +228,7 @@ def _roll_out_model(
     """One model's missing trajectories, context modes and numbers of objectives in one stream: as
     one ends the next begins, so that a mode does not wait for the longest of the one before."""
     by_id = {(count, task.id): task for count, chosen in tasks.items() for task in chosen}
-    missing = {
-        "/".join(map(str, key)): key
-        for key in _expected(config, model, tasks)
-        if key not in folder.records
-    }
+    missing = {"/".join(map(str, key)): key for key in keys}
     attempts = {
         name: evaluation_attempt(
             by_id[count, task],
@@ -186,7 +240,7 @@ def _roll_out_model(
     }
 
     def keep(name: str, trajectory: Trajectory) -> None:
-        context = missing[name][1]
+        model, context, *_ = missing[name]
         folder.add({"model": model, "context": context, **trajectory_record(trajectory)})
 
     rollout.run(
@@ -200,11 +254,10 @@ def _roll_out_model(
 def _report(
     config: Config,
     models: Sequence[EvaluatedModel],
-    tasks: Mapping[int, Sequence[Task]],
+    order: Sequence[Key],
     folder: EvaluationFolder,
 ) -> dict[str, Any]:
     """Writes and prints everything from the folder's trajectories."""
-    order = [key for model in models for key in _expected(config, model.name, tasks)]
     folder.sort(order)
     samples, seed = config.evaluation.bootstrap_samples, config.seed
     summaries: dict[tuple[str, str], list[dict[str, Any]]] = {}

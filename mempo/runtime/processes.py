@@ -63,13 +63,16 @@ def adopt_mpi_launcher() -> None:
             return
 
 
-def end_with_parent() -> None:
+def end_with_parent(launched: bool | None = None) -> None:
     """In a process that another one launched for a further rank: ends it when that one is gone.
 
     A rank whose launcher was killed would otherwise work on until its next exchange with it.
     Lightning looks after the other direction: the launcher ends all when a further rank ends.
+    ``launched`` says whether there is one, where ``LOCAL_RANK`` does not.
     """
-    if os.environ.get("LOCAL_RANK", "0") == "0":
+    if launched is None:
+        launched = os.environ.get("LOCAL_RANK", "0") != "0"
+    if not launched:
         return
     parent = os.getppid()
 
