@@ -1,8 +1,8 @@
 """The external memory of one trajectory: pieces of what was seen, searched by BM25.
 
-Scores are those of ``rank_bm25.BM25Plus``. ``BM25Okapi``, which the run's own retriever has, gives a
-word that stands in half of the texts or more no weight or a negative one: in a large corpus there is
-hardly any, but in a store of a few pieces it is the question's own names.
+Scores are those of ``rank_bm25.BM25Plus``. ``BM25Okapi``, which the run's own retriever has, gives
+a word that stands in half of the texts or more no weight or a negative one: in a large corpus there
+is hardly any, but in a store of a few pieces it is the question's own names.
 """
 
 from __future__ import annotations
