@@ -162,9 +162,10 @@ def _memory_turn(conversation: Conversation, reading: Reading, ids: list[int]) -
         return None
     text = reading.parsed.text[span.start : span.end]
     own = ids[slice(*reading.memory)]
-    if conversation.decode(own).startswith(text):
-        kept, rest = conversation.split_at_character(own, len(text))
-        own = [*kept, *rest]
+    decoded = conversation.decode(own)
+    if decoded.startswith(text):
+        cut = conversation.split_at_character(own, len(text))
+        own = [*cut[0], *cut[1]]
     else:  # a token before the memory holds its first character
         own = conversation.encode(text)
     return ShownTurn("assistant", without_doubled_memory_tag(text), own)

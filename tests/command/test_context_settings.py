@@ -1,4 +1,5 @@
-"""Settings of the contexts: which go together, and the sentences for those that do not."""
+"""Settings of the contexts (specification sections 4 and 9): which go together, and the sentences
+for those that do not."""
 
 from __future__ import annotations
 
