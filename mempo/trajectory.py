@@ -123,8 +123,9 @@ class Round:
     them and carries mask 0). ``memory_span`` is the token range from ``<mem>`` through ``</mem>``,
     ``None`` without a complete memory. ``result_tokens`` counts the tokens with which the next
     round's context ends: the observation as it was first shown, with its chat-template glue.
-    ``p_full`` and ``kept_full`` stay ``None`` with ``scoring.baseline=previous``, ``p_previous``
-    with ``history``.
+    ``given`` is what the context held besides question, rounds and results: what a summary or a
+    retrieval memory brought. ``p_full`` and ``kept_full`` stay ``None`` with
+    ``scoring.baseline=previous``, ``p_previous`` with ``history``.
     """
 
     number: int
@@ -142,6 +143,7 @@ class Round:
     observation: str | None = None
     observation_short: str | None = None
     result_tokens: int = 0
+    given: str | None = None
     tool_failed: bool = False
     p_full: float | None = None
     p_mem: float | None = None

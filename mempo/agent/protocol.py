@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, Literal
 
@@ -40,9 +40,14 @@ _KINDS: dict[SpanName, SpanKind] = {
 
 @dataclass(frozen=True)
 class Protocol:
-    """The tags of a run: those of every round, and one for each tool (``Config.tools``)."""
+    """The tags of a run: those of every round, and one for each tool (``Config.tools``).
+
+    Without ``memory``, in contexts that have none, ``<mem>`` is no tag but plain text (format rule
+    5), and rule 8 does not hold.
+    """
 
     tools: tuple[str, ...] = ("search", "access")
+    memory: bool = True
 
     @cached_property
     def actions(self) -> tuple[str, ...]:
@@ -52,7 +57,12 @@ class Protocol:
     @cached_property
     def tags(self) -> tuple[str, ...]:
         """All tags."""
-        return (MEMORY_TAG, THOUGHT_TAG, *self.actions, OBSERVATION_TAG)
+        written = (MEMORY_TAG, THOUGHT_TAG) if self.memory else (THOUGHT_TAG,)
+        return (*written, *self.actions, OBSERVATION_TAG)
+
+    def with_memory(self, memory: bool) -> Protocol:
+        """The same tools with memories, or without."""
+        return self if memory == self.memory else replace(self, memory=memory)
 
     @cached_property
     def stop_strings(self) -> tuple[str, ...]:
@@ -148,7 +158,11 @@ def parse_round(text: str, number: int, protocol: Protocol = DEFAULT_PROTOCOL) -
         think=_body(text, thoughts[0]) if thoughts else None,
         action=action.tag if action else None,
         argument=_body(text, action) if action else None,
-        broken_rules=_broken_rules(text, number, spans, memories, thoughts, actions),
+        broken_rules=[
+            rule
+            for rule in _broken_rules(text, number, spans, memories, thoughts, actions)
+            if rule != 8 or protocol.memory
+        ],
         spans=spans,
         action_end=action.end if action else None,
     )

@@ -10,7 +10,7 @@ import functools
 from dataclasses import dataclass
 
 from mempo.agent.conversation import Conversation
-from mempo.agent.protocol import ParsedRound, memory_token_range, parse_round, token_kinds
+from mempo.agent.protocol import ParsedRound, Protocol, memory_token_range, parse_round, token_kinds
 from mempo.trajectory import SpanKind
 
 
@@ -31,12 +31,14 @@ class Reading:
 
 
 class Reader:
-    """Reads the rounds of one trajectory. What it returns is shared: do not change it."""
+    """Reads the rounds of one trajectory, with the conversation's tags unless ``protocol`` says
+    otherwise. What it returns is shared: do not change it."""
 
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: Conversation, protocol: Protocol | None = None) -> None:
         self.conversation = conversation
-        self._read = functools.cache(functools.partial(_read, conversation))
-        self._inside_open_body = functools.cache(functools.partial(_open_body, conversation))
+        tags = protocol or conversation.protocol
+        self._read = functools.cache(functools.partial(_read, conversation, tags))
+        self._inside_open_body = functools.cache(functools.partial(_open_body, conversation, tags))
         self.observation_ids = functools.cache(conversation.observation_ids)
 
     def read(self, prefill: list[int], sampled: list[int], number: int) -> Reading:
@@ -50,10 +52,13 @@ class Reader:
 
 
 def _read(
-    conversation: Conversation, prefill: tuple[int, ...], sampled: tuple[int, ...], number: int
+    conversation: Conversation,
+    protocol: Protocol,
+    prefill: tuple[int, ...],
+    sampled: tuple[int, ...],
+    number: int,
 ) -> Reading:
     text = conversation.decode([*prefill, *sampled])
-    protocol = conversation.protocol
     action_end = parse_round(text, number, protocol).action_end
     ids, rest = list(sampled), list[int]()
     if action_end is not None:
@@ -67,10 +72,10 @@ def _read(
     return Reading(parsed, ids, rest, kinds, memory, action_end is not None)
 
 
-def _open_body(conversation: Conversation, ids: tuple[int, ...]) -> bool:
+def _open_body(conversation: Conversation, protocol: Protocol, ids: tuple[int, ...]) -> bool:
     """After a closing tag that stands alone it is not inside one: a model that repeats such a tag
     would be called for ever."""
-    parsed = parse_round(conversation.decode(list(ids)), 1, conversation.protocol)
+    parsed = parse_round(conversation.decode(list(ids)), 1, protocol)
     if parsed.action_end is not None or not parsed.spans:
         return False
     last = parsed.spans[-1]

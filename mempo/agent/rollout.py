@@ -21,7 +21,7 @@ from mempo.agent.prompts import load_template
 from mempo.agent.protocol import trajectory_broken_rules
 from mempo.agent.state_machine import Agent, AgentSettings
 from mempo.agent.tools import MadeTool, ToolBox, make_tools
-from mempo.config import Config, RewardConfig
+from mempo.config import Config, RewardConfig, writes_memory
 from mempo.engine.interface import ChatEngine, GenerationEngine, Sampling
 from mempo.judging.judging import CACHE_DIR, Judging
 from mempo.retrieval.base import Retriever
@@ -38,7 +38,8 @@ class Rollout:
         engine: generates token ids.
         conversation: chat-template glue of the policy's tokenizer.
         toolbox: the agent's tools, whose tags are ``conversation``'s.
-        template: the instruction template, with ``question``.
+        template: the instruction template, with ``question`` and, false in contexts without one,
+            ``memory``.
         reward: what a finished trajectory is worth.
         tool_workers: threads that run tools.
         max_tool_error_rate: share of a collection's tool calls that may fail for a reason that is
@@ -153,7 +154,7 @@ class Rollout:
                 if trajectory.ending is None:
                     yield key, trajectory
                 else:
-                    self._finish(key, trajectory, judging)
+                    self._finish(key, trajectory, attempts[key].settings, judging)
                 yield from judging.take()
             while judging.pending:
                 if stopped():
@@ -198,17 +199,19 @@ class Rollout:
         }
         return ErrorRates(ErrorRate(self.max_tool_error_rate), own)
 
-    def prompt(self, task: Task) -> str:
+    def prompt(self, task: Task, context: str = "full") -> str:
         """The user turn that a trajectory of the task begins with."""
-        return self.template.render(question=self.conversation.inert(task.question))
+        question = self.conversation.inert(task.question)
+        return self.template.render(question=question, memory=writes_memory(context))
 
-    def prompt_ids(self, task: Task) -> list[int]:
-        """What a trajectory of the task begins with."""
-        return self.conversation.prompt_ids(self.prompt(task))
+    def prompt_ids(self, attempt: Attempt) -> list[int]:
+        """What the trajectory of an attempt begins with."""
+        prompt = self.prompt(attempt.task, attempt.settings.context)
+        return self.conversation.prompt_ids(prompt)
 
     def _start_agent(self, attempt: Attempt) -> Agent:
         task = attempt.task
-        prompt = self.prompt(task)
+        prompt = self.prompt(task, attempt.settings.context)
         ids = self.conversation.prompt_ids(prompt)
         trajectory = Trajectory(task, attempt.epoch, attempt.sample, prompt_length=len(ids))
         settings = attempt.settings
@@ -224,8 +227,11 @@ class Rollout:
             prompt,
         )
 
-    def _finish(self, key: str, trajectory: Trajectory, judging: Judging) -> None:
+    def _finish(
+        self, key: str, trajectory: Trajectory, settings: AgentSettings, judging: Judging
+    ) -> None:
         """Has a finished trajectory judged (specification section 5)."""
         texts = [round_.text for round_ in trajectory.rounds]
-        trajectory.format_valid = not trajectory_broken_rules(texts, self.conversation.protocol)
+        protocol = self.conversation.protocol.with_memory(writes_memory(settings.context))
+        trajectory.format_valid = not trajectory_broken_rules(texts, protocol)
         judging.begin(key, trajectory)

@@ -10,15 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from mempo.agent.context import AgentMemory
+from mempo.agent.baseline_windows import SummaryWindow, open_window
 from mempo.agent.conversation import Conversation
 from mempo.agent.observations import Shown, show, show_text
 from mempo.agent.protocol import ANSWER_TAG, DEFAULT_PROTOCOL, MEMORY_OPEN, Protocol
 from mempo.agent.reading import Reader
 from mempo.agent.repeats import GenerationRequest, Sampled, SeenContexts
+from mempo.agent.settings import AgentSettings as AgentSettings
 from mempo.agent.tools import ToolResult, ToolSession
+from mempo.agent.windows import Opening, ShownTurn
+from mempo.config.contexts import shows_everything, writes_memory
 from mempo.engine.interface import Messages
-from mempo.trajectory import Ending, Round, TokenSequence, Trajectory
+from mempo.trajectory import Ending, Round, SpanKind, TokenSequence, Trajectory
 
 
 def no_action_feedback(protocol: Protocol) -> str:
@@ -30,44 +33,13 @@ NO_ACTION_FEEDBACK = no_action_feedback(DEFAULT_PROTOCOL)
 
 
 @dataclass(frozen=True)
-class AgentSettings:
-    """Limits and context of a rollout; see ``RolloutConfig`` and ``EvaluationConfig``.
-
-    ``max_response_tokens`` counts policy and observation tokens together. ``keep_steps`` and
-    ``newest`` apply in memory mode (specification section 9). With
-    ``reuse_repeats`` a context of memory mode that comes back is not sampled again where sampling
-    is greedy.
-    """
-
-    context: Literal["full", "memory"]
-    max_rounds: int
-    max_response_tokens: int
-    max_round_tokens: int
-    max_observation_tokens: int
-    prefill_memory: bool = False
-    on_no_action: Literal["stop", "feedback"] = "stop"
-    newest: Literal["full", "short"] = "full"
-    keep_steps: int | Literal["all"] = 1
-    reuse_repeats: bool = False
-
-
-@dataclass(frozen=True)
-class _RecordIds:
-    """Token ids of one record of the agent's memory, whole and in its short form."""
-
-    whole: list[int]
-    short: list[int]
-
-
-@dataclass(frozen=True)
 class Observed:
-    """A tool's result as the context holds it: its texts, and their ids with the chat template's
-    glue, whole and in the short form."""
+    """A tool's result as the context holds it: its texts, and the ids of the whole one with the
+    chat template's glue."""
 
     result: ToolResult
     shown: Shown
     ids: list[int]
-    short_ids: list[int]
 
 
 class Agent:
@@ -93,14 +65,17 @@ class Agent:
         self.session = session
         self.pending_call: tuple[str, str] | None = None
         self._conversation = conversation
-        self._reader = Reader(conversation)
+        self._has_memory = writes_memory(settings.context)
+        self._reader = Reader(conversation, conversation.protocol.with_memory(self._has_memory))
         self._settings = settings
         self._max_model_len = max_model_len
-        self._memory = AgentMemory(conversation.system_prompt)
-        self._memory.add_prompt(trajectory.task.question if prompt is None else prompt)
-        self._record_ids = [_RecordIds(prompt_ids, prompt_ids)]
+        text = trajectory.task.question if prompt is None else prompt
+        opening = Opening(trajectory.task.question, text, prompt_ids)
+        self._window = open_window(opening, self._reader, settings)
+        self._turns: list[ShownTurn] = []
+        self._summarizing = False
         # A context that shows everything grows, and never comes back.
-        reuses = settings.reuse_repeats and settings.context == "memory"
+        reuses = settings.reuse_repeats and not shows_everything(settings.context)
         self._seen = SeenContexts() if reuses else None
         self._request: GenerationRequest | None = None
         self._requests = 0
@@ -127,9 +102,7 @@ class Agent:
 
     def messages(self) -> Messages:
         """The context of the round as chat messages, for engines that lay them out themselves."""
-        if self._settings.context == "full":
-            return self._memory.whole_history()
-        return self._memory.messages(self._settings.newest, self._settings.keep_steps)
+        return self._window.messages(self._turns)
 
     def recall(self) -> bool:
         """Takes what was sampled for the last request's context before. ``False`` where the engine
@@ -173,7 +146,7 @@ class Agent:
         current.tool_failed = result.failed
         self.trajectory.tool_failures += int(result.failed)
         self.trajectory.tool_errors += int(result.error is not None)
-        if self._continue_with(observed.shown, observed.ids, observed.short_ids):
+        if self._continue_with(shown, observed.ids):
             only_short = self._settings.context == "memory" and self._settings.newest == "short"
             self.session.mark_read(
                 result, shown.short_characters if only_short else shown.characters
@@ -181,13 +154,15 @@ class Agent:
 
     def _lay_out(self, result: ToolResult) -> Observed:
         shown = show(result, self._conversation, self._settings.max_observation_tokens)
-        return Observed(result, shown, *self._ids_of(shown))
+        return Observed(result, shown, self._ids_of(shown))
 
-    def _ids_of(self, shown: Shown) -> tuple[list[int], list[int]]:
-        whole, short = (
+    def _ids_of(self, shown: Shown) -> list[int]:
+        """Those of the whole text; the reader keeps them, and those of the short one, for the
+        window."""
+        whole, _ = (
             self._reader.observation_ids(text, self._closed) for text in (shown.whole, shown.short)
         )
-        return whole, short
+        return whole
 
     # Rounds
 
@@ -209,52 +184,41 @@ class Agent:
         self._ids.extend(ids)
         self._logprobs.extend(sampled.logprobs)
         self._closed = bool(ids) and ids[-1] in self._conversation.end_ids
-        unfinished = stopped and not self._closed and bool(ids)
+        unfinished = stopped and not self._closed and bool(ids) and not self._summarizing
         if unfinished and self._reader.inside_open_body([*self._prefill, *self._ids]):
             return  # The stop text is part of an unclosed memory or thought: go on generating.
         self._end_round(None if stopped else limit)
 
     def _begin_round(self) -> None:
         """Lays out the context of the next round."""
-        newest = self._record_ids[-1].whole
-        if self._settings.context == "memory" or not self.trajectory.sequences:
-            self.trajectory.sequences.append(TokenSequence())
-            self._sequence.append_context(self._context_ids())
-            newest = self._shown_ids(len(self._record_ids) - 1)
+        self._turns = self._window.turns()
+        if self.trajectory.sequences and self._window.grows:
+            self._sequence.append_context(self._turns[-1].ids)
         else:
-            self._sequence.append_context(newest)
+            self.trajectory.sequences.append(TokenSequence())
+            self._sequence.append_context([token for turn in self._turns for token in turn.ids])
         if self.trajectory.rounds:
-            self.trajectory.rounds[-1].result_tokens = len(newest)
+            result = len(self._turns[-1].ids) if len(self._turns) > 1 else 0
+            self.trajectory.rounds[-1].result_tokens = result
         self._ids, self._logprobs, self._closed = [], [], False
         self._asked_engine = False
-        prefilled = self._settings.prefill_memory and self._number > 1
+        prefilled = self._settings.prefill_memory and self._has_memory and self._number > 1
         self._prefill = self._conversation.encode(MEMORY_OPEN) if prefilled else []
-
-    def _context_ids(self) -> list[int]:
-        """The prompt and the records that section 9 keeps, as ids."""
-        ids: list[int] = []
-        for index in self._memory.kept_records(self._settings.keep_steps):
-            ids += self._shown_ids(index)
-        return ids
-
-    def _shown_ids(self, index: int) -> list[int]:
-        """The ids of a record as it appears in the context now."""
-        shown = self._memory.shown_text(index, self._settings.newest)
-        record = self._record_ids[index]
-        return record.whole if shown == self._memory.records[index].text else record.short
 
     def _allowance(self) -> tuple[int, Ending | None]:
         """How many tokens may still be sampled in this round, and the ending that the tightest
         limit leads to (``None``: the round's own limit, which ends no trajectory by itself). Of
         equal limits the one that ends the trajectory counts."""
         used = len(self._sequence) + len(self._prefill) + len(self._ids)
+        settings = self._settings
+        longest = settings.summary.max_tokens if self._summarizing else settings.max_round_tokens
         limits: list[tuple[int, Ending | None]] = [
             (
                 self._settings.max_response_tokens - self._response_tokens - len(self._ids),
                 Ending.RESPONSE_BUDGET,
             ),
             (self._max_model_len - used, Ending.CONTEXT_BUDGET),
-            (self._settings.max_round_tokens - len(self._ids), None),
+            (longest - len(self._ids), None),
         ]
         return min(limits, key=lambda limit: limit[0])
 
@@ -262,6 +226,9 @@ class Agent:
         """Writes the round into the trajectory and decides what follows."""
         if not self._ids:
             self.trajectory.ending = limit or Ending.NO_ACTION
+            return
+        if self._summarizing:
+            self._end_summary()
             return
         current = self._write_round()
         if current.action == ANSWER_TAG:
@@ -277,7 +244,7 @@ class Agent:
             budget = self._settings.max_observation_tokens
             text = no_action_feedback(self._conversation.protocol)
             shown = show_text(text, text, self._conversation, budget)
-            self._continue_with(shown, *self._ids_of(shown))
+            self._continue_with(shown, self._ids_of(shown))
         else:
             assert current.argument is not None
             self.trajectory.tool_calls += 1
@@ -312,15 +279,14 @@ class Agent:
             argument=parsed.argument,
             broken_rules=list(parsed.broken_rules),
             memory_span=None if memory is None else (start + memory[0], start + memory[1]),
+            given=self._window.given,
         )
         self.trajectory.rounds.append(current)
         self.trajectory.repeated_rounds += int(not self._asked_engine)
-        self._memory.add_generation(parsed.text)
-        written = [*prefill, *ids, *rest]
-        self._record_ids.append(_RecordIds(written, written))
+        self._window.add_round(reading, [*prefill, *ids, *rest])
         return current
 
-    def _continue_with(self, shown: Shown, observation: list[int], short: list[int]) -> bool:
+    def _continue_with(self, shown: Shown, observation: list[int]) -> bool:
         """Appends an observation, or ends the trajectory when it does not fit. Whether it fits."""
         current = self.trajectory.rounds[-1]
         current.observation, current.observation_short = shown.whole, shown.short
@@ -328,9 +294,36 @@ class Agent:
             self.trajectory.ending = Ending.RESPONSE_BUDGET
             return False
         self._response_tokens += len(observation)
-        self._memory.add_result(current.action or "feedback", shown.whole, shown.short)
-        self._record_ids.append(_RecordIds(observation, short))
-        self._begin_round()
+        self._window.add_result(current.action or "feedback", shown, self._closed)
+        if self._window.wants_summary:
+            self._begin_summary()
+        else:
+            self._begin_round()
+        self._check_room()
+        return True
+
+    def _check_room(self) -> None:
         if len(self._sequence) + len(self._prefill) >= self._max_model_len:
             self.trajectory.ending = Ending.CONTEXT_BUDGET
-        return True
+
+    # Summaries (``summary``): requests between two rounds
+
+    def _begin_summary(self) -> None:
+        """Lays out what a summary is written after, in a sequence of its own."""
+        assert isinstance(self._window, SummaryWindow)
+        self._summarizing = True
+        self._turns = self._window.summary_turns()
+        self.trajectory.sequences.append(TokenSequence())
+        self._sequence.append_context([token for turn in self._turns for token in turn.ids])
+        self._ids, self._logprobs, self._closed, self._prefill = [], [], False, []
+
+    def _end_summary(self) -> None:
+        """Takes the summary that was written; the next round sees it in place of what it tells."""
+        assert isinstance(self._window, SummaryWindow)
+        kinds = [SpanKind.OTHER] * len(self._ids)
+        self._sequence.append_policy(self._ids, self._logprobs, kinds)
+        self._response_tokens += len(self._ids)
+        self._window.add_summary(self._conversation.decode(self._ids))
+        self._summarizing = False
+        self._begin_round()
+        self._check_room()

@@ -16,6 +16,7 @@ from rich.console import Console
 from mempo.ask.loading import load_agent
 from mempo.ask.served.options import Serving, add_serving_options, read_serving
 from mempo.ask.settings import asking_settings, check_question
+from mempo.config import writes_memory
 from mempo.runtime.errors import MempoError
 from mempo.runtime.friendly_errors import friendly_errors
 from mempo.runtime.names import short_labels
@@ -112,7 +113,7 @@ def _answer_lines(asked: Asked, lines: Iterable[str]) -> None:
             if asked.as_json:
                 _print_line(agent, trajectory)
                 continue
-            shown = ShownQuestion(Console(highlight=False))
+            shown = ShownQuestion(Console(highlight=False), agent.has_memory())
             shown.question(trajectory.task.question)
             for one in trajectory.rounds:
                 shown.round(one)
@@ -184,7 +185,8 @@ def _compare(asked: Asked) -> None:
 
     console = Console(highlight=False)
     labels = short_labels(asked.models)
-    console.print(comparison(labels, trajectories, configs, coloured(console)))
+    memory = writes_memory(configs[0].evaluation.mode(asked.context).context)
+    console.print(comparison(labels, trajectories, configs, coloured(console), memory))
 
 
 def _read(arguments: Sequence[str] | None) -> Asked:
@@ -226,7 +228,8 @@ def _parser() -> argparse.ArgumentParser:
         "--context",
         default="memory",
         metavar="NAME",
-        help="what a round sees: memory (default), full, or one of evaluation.modes",
+        help="what a round sees: memory (default), full, a baseline (react, mem1, summary, "
+        "retrieval_memory), or one of evaluation.modes",
     )
     parser.add_argument(
         "--json", action="store_true", help="print the trajectory as a line of trajectories.jsonl"

@@ -17,7 +17,7 @@ from typing import Self
 from mempo.agent.collection import Attempt, Collection
 from mempo.agent.rollout import Rollout
 from mempo.ask.settings import check_context, check_question
-from mempo.config import Config
+from mempo.config import Config, writes_memory
 from mempo.evaluation.evaluate import evaluation_attempt, evaluation_sampling
 from mempo.evaluation.models import EvaluatedModel
 from mempo.evaluation.standalone import ModelEngine
@@ -158,6 +158,10 @@ class LoadedAgent:
         finally:
             self._answering.release()
 
+    def has_memory(self, context: str | None = None) -> bool:
+        """Whether the agent writes memories in a context (``None``: in its own)."""
+        return writes_memory(self.config.evaluation.mode(context or self.context).context)
+
     # What a server needs (``mempo.ask.served``)
 
     def attempt(self, question: str, context: str | None) -> Attempt:
@@ -184,7 +188,7 @@ class LoadedAgent:
 
     def prompt_tokens(self, attempt: Attempt) -> int:
         """The tokens that an attempt begins with."""
-        return len(self._rollout.prompt_ids(attempt.task))
+        return len(self._rollout.prompt_ids(attempt))
 
     def _task(self, question: str) -> Task:
         """A task named by its question, so that its seeds come from the question."""

@@ -31,7 +31,8 @@ def load_agent(
         path: a run folder, which brings its settings (model, prompts, answer form, passages,
             retriever, limits of evaluation), or a model folder or a hub name, for which
             ``overrides`` has to name a ``model=``.
-        context: what a round sees: ``memory``, ``full``, or one of ``evaluation.modes``.
+        context: what a round sees: ``memory``, ``full``, a baseline (``react``, ``mem1``,
+            ``summary``, ``retrieval_memory``), or one of ``evaluation.modes``.
         overrides: settings as on the command line, such as ``data.corpus=passages.jsonl``,
             ``retriever=http``, ``evaluation.max_rounds=16``.
         seed: for ``evaluation.temperature`` above 0; without it sampling is greedy and needs none.
@@ -45,7 +46,6 @@ def load_agent(
     use_writable_home(settings.config.cache_dir)
     # Seconds of imports, after what can be told without them.
     quiet_libraries()
-    from mempo.agent.prompts import load_template
     from mempo.agent.rollout import Rollout
     from mempo.ask.agent import LoadedAgent
     from mempo.data.tasks import load_passages
@@ -53,7 +53,6 @@ def load_agent(
     from mempo.evaluation.standalone import start_engine
 
     (model,) = evaluated_models(settings.config, settings.own)
-    load_template(model.config.model.prompt_template, model.config.tools)
     corpus, retriever = load_passages(model.config)
     engine = (start or start_engine)(model, model.config)
     # There is no gold answer to judge by.

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from hydra.errors import HydraException
 
+from mempo.agent.prompts import check_template
 from mempo.agent.tools import check_tools
 from mempo.command.cli import explain_composition
 from mempo.command.preflight import check_accelerator, check_engine
@@ -48,13 +49,16 @@ def asking_settings(
 
 
 def check_context(config: Config, context: str) -> None:
-    """Raises ``ConfigError`` for a context that there is not."""
-    known = ("memory", "full", *config.evaluation.modes)
+    """Raises ``ConfigError`` for a context that there is not, or for which the instructions are
+    not written."""
+    known = config.evaluation.known_contexts
     if context not in known:
         raise ConfigError(
             f"there is no context {context!r}: take one of {', '.join(known)}, or add your own to "
             "evaluation.modes"
         )
+    ways = (config.evaluation.mode(context).context,)
+    check_template(config.model.prompt_template, config.tools, ways)
 
 
 def check_question(question: str) -> None:

@@ -32,12 +32,13 @@ def visible(text: str) -> str:
     return _CONTROL.sub("\ufffd", text)
 
 
-def round_rows(one: Round, before: str | None, colours: bool) -> Iterator[Row]:
+def round_rows(one: Round, before: str | None, colours: bool, memory: bool = True) -> Iterator[Row]:
     """Memory, thought, action and what came back. ``before`` is the last memory: what changed is
-    coloured, and without ``colours`` marked as ``{+new+}`` and ``[-gone-]``."""
+    coloured, and without ``colours`` marked as ``{+new+}`` and ``[-gone-]``. ``memory``: whether
+    there should be one."""
     if one.mem is not None:
         yield "memory", _memory(before, one.mem, colours)
-    elif one.number > 1:
+    elif memory and one.number > 1:
         yield "memory", Text("none was written", "dim")
     if one.think is not None:
         yield "thought", Text(visible(one.think.strip()), "italic")

@@ -17,10 +17,11 @@ from mempo.trajectory import Round, Trajectory
 
 
 class ShownQuestion:
-    """Prints one question and its rounds as they come."""
+    """Prints one question and its rounds as they come. ``memory``: whether they write any."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, memory: bool = True) -> None:
         self._console = console
+        self._memory = memory
         self._before: str | None = None
 
     def question(self, question: str) -> None:
@@ -28,7 +29,7 @@ class ShownQuestion:
 
     def round(self, one: Round) -> None:
         self._console.print(Rule(f"round {one.number}", align="left", style="dim"))
-        self._rows(round_rows(one, self._before, coloured(self._console)))
+        self._rows(round_rows(one, self._before, coloured(self._console), self._memory))
         self._before = one.mem or self._before
 
     def end(self, trajectory: Trajectory, config: Config) -> None:
@@ -51,7 +52,7 @@ def coloured(console: Console) -> bool:
 
 def answer_in_terminal(agent: LoadedAgent, question: str, console: Console) -> Trajectory:
     """Asks and prints."""
-    shown = ShownQuestion(console)
+    shown = ShownQuestion(console, agent.has_memory())
     trajectory = agent.ask(question, on_round=shown.round)
     shown.end(trajectory, agent.config)
     return trajectory
@@ -62,13 +63,14 @@ def comparison(
     trajectories: Sequence[Trajectory],
     configs: Sequence[Config],
     colours: bool,
+    memory: bool = True,
 ) -> Table:
     """One column for each model, one row for each round, then the answers and what they took."""
     table = Table(title=Text(visible(trajectories[0].task.question)), show_lines=True)
     table.add_column("", style="dim", no_wrap=True)
     for label in labels:
         table.add_column(Text(visible(label)), overflow="fold", ratio=1)
-    columns = [_round_cells(one.rounds, colours) for one in trajectories]
+    columns = [_round_cells(one.rounds, colours, memory) for one in trajectories]
     for number, cells in enumerate(zip_longest(*columns, fillvalue=Text()), start=1):
         table.add_row(f"round {number}", *cells)
     ends = [ending_row(one, its) for one, its in zip(trajectories, configs, strict=True)]
@@ -78,11 +80,11 @@ def comparison(
     return table
 
 
-def _round_cells(rounds: Sequence[Round], colours: bool) -> list[Text]:
+def _round_cells(rounds: Sequence[Round], colours: bool, memory: bool) -> list[Text]:
     before: str | None = None
     cells = []
     for one in rounds:
-        rows = round_rows(one, before, colours)
+        rows = round_rows(one, before, colours, memory)
         cells.append(Text("\n").join(_named(name, text) for name, text in rows))
         before = one.mem or before
     return cells

@@ -11,11 +11,12 @@ from typing import Any, Final, Literal
 
 from hydra.errors import HydraException
 
+from mempo.agent.prompts import check_template
 from mempo.collect.selection import Selection
 from mempo.command.cli import CONF_DIR, compose_tree, explain_composition, to_config
 from mempo.command.preflight import check_accelerator, check_engine, check_evaluated_paths
 from mempo.command.run_settings import EvaluationSettings, evaluation_settings
-from mempo.config import Config
+from mempo.config import Config, writes_memory
 from mempo.evaluation.settings import deciding_settings
 from mempo.runtime.errors import ConfigError
 from mempo.runtime.program import command, hydra_value
@@ -65,7 +66,14 @@ def collecting_settings(wanted: Wanted) -> EvaluationSettings:
         raise ConfigError(explain_composition(error, "evaluate", program)) from None
     config = found.config
     check_evaluated_paths(config)
+    context = config.rollout.context
+    check_template(config.model.prompt_template, config.tools, [context])
     if wanted.teacher != "model":
+        if not writes_memory(context):
+            raise ConfigError(
+                f"--teacher {wanted.teacher}: it writes memories, and rollout.context={context} "
+                "has none: take another context, or a model as the teacher"
+            )
         if wanted.teacher == "world" and config.data.format != "world":
             raise ConfigError(
                 f"--teacher world: the oracle knows the generated world alone, and data.format="

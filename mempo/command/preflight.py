@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
-from mempo.agent.prompts import load_template
+from mempo.agent.prompts import check_template
 from mempo.agent.tools import check_tools
 from mempo.config import Config, DataConfig, MixedSetConfig, require_path
 from mempo.data.formats.reading import is_hub_name
@@ -19,7 +20,8 @@ from mempo.runtime.run_folder import METRICS_FILE
 def check_paths(config: Config) -> None:
     """Raises ``ConfigError`` with the setting for the first path that does not exist."""
     model = config.model
-    _check_data_paths(config)
+    evaluated = config.evaluation.ways if config.evaluation.enabled else ()
+    _check_data_paths(config, (config.rollout.context, *evaluated))
     if config.sft.enabled:
         for path in config.sft.paths:
             require_path(path, "sft.path")
@@ -33,7 +35,7 @@ def check_paths(config: Config) -> None:
 def check_evaluated_paths(config: Config) -> None:
     """The same for ``evaluate.py``, which does not read ``model.path``: the evaluated models' own
     folders are looked at where the settings are composed."""
-    _check_data_paths(config)
+    _check_data_paths(config, config.evaluation.ways)
 
 
 def check_run_folder(config: Config) -> None:
@@ -49,7 +51,7 @@ def check_run_folder(config: Config) -> None:
         )
 
 
-def _check_data_paths(config: Config) -> None:
+def _check_data_paths(config: Config, contexts: Iterable[str]) -> None:
     data = config.data
     _check_files(data, "data")
     for name, one in (data.mix or {}).items():
@@ -57,7 +59,7 @@ def _check_data_paths(config: Config) -> None:
     if config.model.chat_template is not None:
         require_path(config.model.chat_template, "model.chat_template")
     check_tools(config.tools)
-    load_template(config.model.prompt_template, config.tools)
+    check_template(config.model.prompt_template, config.tools, contexts)
 
 
 def _check_files(data: DataConfig | MixedSetConfig, prefix: str) -> None:

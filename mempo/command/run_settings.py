@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from mempo.command.cli import CONF_DIR, compose_tree, hydra_untouched, to_config
-from mempo.config import DEFAULT_TOOLS, Config
+from mempo.config import DEFAULT_TOOLS, Config, writes_memory
 from mempo.evaluation.named_models import model_folder, named_models, run_of
 from mempo.evaluation.settings import check_shared
 from mempo.records.run_config import check_section, read_config
@@ -146,6 +146,8 @@ def _with_settings_of(run: Path, defaults: DictConfig) -> dict[str, Any]:
         raise ConfigError(str(error)) from None
     except OmegaConfBaseException as error:
         raise ConfigError(f"{file}: the run's settings cannot be read ({error})") from None
+    if not writes_memory(str(OmegaConf.select(base, "rollout.context"))):
+        OmegaConf.update(base, "memory.weight", 0.0)  # as it was trained
     for setting in _NOT_BROUGHT:
         OmegaConf.update(base, setting, OmegaConf.select(defaults, setting))
     mixed = OmegaConf.select(base, "data.mix") or {}

@@ -11,6 +11,13 @@ say together.
 from __future__ import annotations
 
 from mempo.config.aggregate import OVERLAP_IMPORTANCE_CAP, Config
+from mempo.config.contexts import (
+    CONTEXTS,
+    RetrievalMemoryConfig,
+    SummaryConfig,
+    shows_everything,
+    writes_memory,
+)
 from mempo.config.data import OTHER_SOURCES, DataConfig, MixedSetConfig, WorldConfig
 from mempo.config.engine import EngineConfig
 from mempo.config.evaluation import ContextMode, EvaluationConfig
@@ -32,6 +39,7 @@ from mempo.config.training import OptimizerConfig, SftConfig, TrainerConfig
 
 __all__ = [
     "ACCESS",
+    "CONTEXTS",
     "DEFAULT_TOOLS",
     "OTHER_SOURCES",
     "OVERLAP_IMPORTANCE_CAP",
@@ -55,15 +63,19 @@ __all__ = [
     "ModelConfig",
     "OptimizerConfig",
     "OutcomeConfig",
+    "RetrievalMemoryConfig",
     "RetrieverConfig",
     "RewardConfig",
     "RolloutConfig",
     "ScoringConfig",
     "SftConfig",
+    "SummaryConfig",
     "ToolConfig",
     "TrainerConfig",
     "WandbConfig",
     "WorldConfig",
     "load_config",
     "require_path",
+    "shows_everything",
+    "writes_memory",
 ]

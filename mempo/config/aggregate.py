@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic.dataclasses import dataclass
 
+from mempo.config.contexts import writes_memory
 from mempo.config.data import FORMATS_WITH_PASSAGES, DataConfig
 from mempo.config.engine import EngineConfig
 from mempo.config.evaluation import EvaluationConfig
@@ -99,9 +100,30 @@ class Config:
                 "sft.train=adapters: there are none; add them with lora=default, or set "
                 "sft.train=all"
             )
+        self._check_context()
         self._check_tools()
         self._check_corpus()
         return self
+
+    def _check_context(self) -> None:
+        context = self.rollout.context
+        if self.memory.weight > 0 and not writes_memory(context):
+            raise ValueError(
+                f"rollout.context={context} has no memory, so there is none to reward: set "
+                "memory.weight=0 (algorithm=grpo), or train in another context"
+            )
+        if context == "mem1" and self.scoring.history == "trajectory":
+            raise ValueError(
+                "scoring.history=trajectory puts together what the rounds saw, and a round of "
+                "rollout.context=mem1 sees nothing of the round before it but its memory: set "
+                "scoring.history=visible"
+            )
+        from_files = self.sft.enabled and self.sft.source == "file"
+        if from_files and self.sft.context is None and context in ("mem1", "retrieval_memory"):
+            raise ValueError(
+                f"sft.source=file cannot lay rounds out as rollout.context={context} shows them: "
+                "say with sft.context how, full or memory"
+            )
 
     def _check_tools(self) -> None:
         check_together(self.tools)

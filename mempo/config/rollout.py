@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
+from mempo.config.contexts import ContextName, RetrievalMemoryConfig, writes_memory
 from mempo.config.strict import STRICT
 
 
@@ -42,8 +43,9 @@ class RolloutConfig:
 
     group_size: int = 16
     tasks_per_epoch: int = Field(default=8, ge=1)
-    context: Literal["full", "memory"] = "full"
+    context: ContextName = "full"
     memory_context: ContextConfig = field(default_factory=ContextConfig)
+    retrieval_memory: RetrievalMemoryConfig = field(default_factory=RetrievalMemoryConfig)
     max_rounds: int = Field(default=8, ge=1)
     max_response_tokens: int = Field(default=4096, ge=1)
     max_round_tokens: int = Field(default=1024, ge=1)
@@ -62,6 +64,17 @@ class RolloutConfig:
             raise ValueError(
                 f"rollout.group_size={self.group_size}: advantages are normalized within a task's "
                 "group, so a group needs at least 2 trajectories (the method uses 16)"
+            )
+        if self.context == "summary":
+            raise ValueError(
+                "rollout.context=summary is for evaluation alone (evaluation.contexts=[summary]): "
+                "its summaries come from a model that is not trained to write them, and no reward "
+                "reaches them; train with another context"
+            )
+        if self.prefill_memory and not writes_memory(self.context):
+            raise ValueError(
+                f"rollout.prefill_memory=true begins rounds with <mem>, and rollout.context="
+                f"{self.context} has no memory: set rollout.prefill_memory=false"
             )
         for setting, value, off in (("top_p", self.top_p, 1.0), ("top_k", self.top_k, -1)):
             if value not in (off, 0):

@@ -39,9 +39,9 @@ class PromptFrame:
     after: str
 
 
-def prompt_frame(template: jinja2.Template) -> PromptFrame:
+def prompt_frame(template: jinja2.Template, memory: bool = True) -> PromptFrame:
     """The frame of a prompt template; one that shows the question twice has none to take off."""
-    parts = template.render(question=_MARKER).split(_MARKER)
+    parts = template.render(question=_MARKER, memory=memory).split(_MARKER)
     return PromptFrame(parts[0], parts[1]) if len(parts) == 2 else PromptFrame("", "")
 
 

@@ -25,10 +25,12 @@ def encode_demonstration(
     conversation: Conversation,
     template: jinja2.Template,
     max_observation_tokens: int,
+    memory: bool = True,
 ) -> TrainingText:
-    """The prompt, then each turn; observations are cut, wrapped and glued as in a rollout."""
+    """The prompt, for a context with a ``memory`` or without, then each turn; observations are cut,
+    wrapped and glued as in a rollout."""
     question = conversation.inert(demonstration.question)
-    ids = conversation.prompt_ids(template.render(question=question))
+    ids = conversation.prompt_ids(template.render(question=question, memory=memory))
     trained = [False] * len(ids)
     for turn in demonstration.turns:
         if turn.role == "observation":

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mempo.agent.prompts import load_template, template_text
 from mempo.agent.tools import protocol_of
-from mempo.config import DEFAULT_TOOLS, Config, SftConfig
+from mempo.config import DEFAULT_TOOLS, Config, SftConfig, writes_memory
 from mempo.demonstrations.world import configured_demonstrations
 from mempo.models.content import model_content
 from mempo.models.families import check_family
@@ -68,10 +68,16 @@ def demonstrations_key(config: Config) -> dict[str, Any]:
         "objectives": config.sft.objectives or config.data.objectives,
         "retriever": {name: getattr(config.retriever, name) for name in shown},
         "scoring": [config.scoring.filler, config.scoring.answer_template],
-        "prompt": template_text(config.model.prompt_template, config.tools),
+        "prompt": _prompt_text(config),
         "system": config.model.system_prompt,
         **_tools_key(config),
+        **({} if writes_memory(config.rollout.context) else {"memory": False}),
     }
+
+
+def _prompt_text(config: Config) -> str:
+    memory = writes_memory(config.rollout.context)
+    return template_text(config.model.prompt_template, config.tools, memory)
 
 
 def supervised_key(config: Config, base: str) -> dict[str, Any]:
@@ -110,9 +116,10 @@ def _files_key(config: Config) -> dict[str, Any]:
         "memory_context": config.rollout.memory_context,
         "max_model_len": config.engine.max_model_len,
         "short_chars": config.retriever.short_chars,
-        "prompt": template_text(config.model.prompt_template, config.tools),
+        "prompt": _prompt_text(config),
         "system": config.model.system_prompt,
         **_tools_key(config),
+        **({} if writes_memory(config.rollout.context) else {"memory": False}),
     }
 
 
@@ -147,9 +154,10 @@ def _write_tiny(config: Config, folder: Path) -> None:
 def _world_texts(config: Config) -> Iterable[str]:
     """What the tiny tokenizer is trained on: demonstrations, so no held-out name is seen."""
     prompt = load_template(config.model.prompt_template, config.tools)
+    memory = writes_memory(config.rollout.context)
     if config.model.system_prompt is not None:
         yield from [config.model.system_prompt] * _SYSTEM_PROMPT_REPEATS
     for demonstration in configured_demonstrations(config, _TOKENIZER_DEMONSTRATIONS):
-        yield prompt.render(question=demonstration.question)
+        yield prompt.render(question=demonstration.question, memory=memory)
         for turn in demonstration.turns:
             yield turn.given + turn.text

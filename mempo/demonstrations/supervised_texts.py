@@ -12,7 +12,7 @@ from transformers import AutoConfig
 from mempo.agent.conversation import Conversation
 from mempo.agent.prompts import load_template
 from mempo.agent.tools import protocol_of
-from mempo.config import Config
+from mempo.config import Config, writes_memory
 from mempo.demonstrations.asked_question import prompt_frame
 from mempo.demonstrations.encoding import TrainingText, encode_demonstration
 from mempo.demonstrations.trajectory_files import ReadTrajectories, read_trajectory_files
@@ -38,8 +38,10 @@ def read_trajectories(config: Config) -> ReadTrajectories | None:
     ``DataError``."""
     if not config.sft.enabled or config.sft.source != "file":
         return None
-    frame = prompt_frame(load_template(config.model.prompt_template, config.tools))
-    return read_trajectory_files(config.sft, frame, protocol_of(config.tools))
+    memory = writes_memory(config.rollout.context)
+    frame = prompt_frame(load_template(config.model.prompt_template, config.tools), memory)
+    protocol = protocol_of(config.tools).with_memory(memory)
+    return read_trajectory_files(config.sft, frame, protocol)
 
 
 def supervised_texts(
@@ -68,12 +70,13 @@ def supervised_texts(
 def file_layout(config: Config, base: str, tokenizer: Any) -> Layout:
     """How the run lays out what it reads."""
     rollout = config.rollout
+    protocol = protocol_of(config.tools).with_memory(writes_memory(rollout.context))
     return Layout(
-        Conversation(tokenizer, config.model.system_prompt, protocol_of(config.tools)),
+        Conversation(tokenizer, config.model.system_prompt, protocol),
         load_template(config.model.prompt_template, config.tools),
         rollout.max_observation_tokens,
         longest_text(config, base),
-        config.sft.context or rollout.context,
+        config.sft.context or ("memory" if rollout.context == "memory" else "full"),
         rollout.memory_context,
         short_chars(config),
         config.sft.skip_bad_rows,
@@ -132,7 +135,11 @@ def _world_texts(config: Config, tokenizer: Any) -> list[TrainingText]:
     with progress_bar("demonstrations", count) as bar:
         return [
             encode_demonstration(
-                demonstration, conversation, template, config.rollout.max_observation_tokens
+                demonstration,
+                conversation,
+                template,
+                config.rollout.max_observation_tokens,
+                writes_memory(config.rollout.context),
             )
             for demonstration in configured_demonstrations(
                 config, count, lambda done: bar.advance()

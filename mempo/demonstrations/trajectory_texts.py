@@ -68,7 +68,11 @@ def trajectory_texts(
         turns = _turns(trajectory, layout, told)
         for demonstration in _demonstrations(trajectory.question, turns, layout):
             text = encode_demonstration(
-                demonstration, layout.conversation, layout.template, layout.max_observation_tokens
+                demonstration,
+                layout.conversation,
+                layout.template,
+                layout.max_observation_tokens,
+                layout.conversation.protocol.memory,
             )
             kept = cut_at_round_end(text, layout.limit)
             if kept is None:

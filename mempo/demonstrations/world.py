@@ -17,12 +17,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, Literal
 
 from mempo.agent.tools import ToolBox, ToolResult
-from mempo.config import Config, RetrieverConfig, ScoringConfig, SftConfig, WorldConfig
+from mempo.config import (
+    Config,
+    RetrieverConfig,
+    ScoringConfig,
+    SftConfig,
+    WorldConfig,
+    writes_memory,
+)
 from mempo.demonstrations.demonstration import Demonstration, DemonstrationKind, Turn
 from mempo.retrieval.rank_bm25 import RankBm25Retriever
 from mempo.trajectory import Task
@@ -208,6 +215,7 @@ def configured_demonstrations(
         config.sft.seed,
         progress,
         config.scoring,
+        writes_memory(config.rollout.context),
     )
 
 
@@ -220,6 +228,7 @@ def generate_demonstrations(
     seed: int,
     progress: Callable[[int], None] | None = None,
     scoring: ScoringConfig | None = None,
+    memory: bool = True,
 ) -> Iterator[Demonstration]:
     """``count`` demonstrations, one after another from ``config.worlds`` worlds of split "sft".
 
@@ -227,8 +236,10 @@ def generate_demonstrations(
     which is reached step by step over the first half: what is learnt of short ones is cheap.
     Without it ``objectives`` in four of five cases and fewer in the others. Each has
     ``world_config.min_hops`` to ``max_hops`` hops. ``progress`` is called with the number made so
-    far. ``scoring`` gives the answer's form (its defaults when ``None``). The same arguments give
-    the same demonstrations. Raises ``WorldError`` when the settings leave no task answerable.
+    far. ``scoring`` gives the answer's form (its defaults when ``None``). Without ``memory`` no
+    demonstration writes one, and every round sees the full history (``rollout.context=react``). The
+    same arguments give the same demonstrations. Raises ``WorldError`` when the settings leave no
+    task answerable.
     """
     scoring = scoring or ScoringConfig()
     workshops: dict[int, _Workshop] = {}
@@ -241,7 +252,9 @@ def generate_demonstrations(
                 "sft",
                 world_config.page_fact_share,
             )
-            workshops[number] = _Workshop(world, config, world_config, retriever_config, scoring)
+            workshops[number] = _Workshop(
+                world, config, world_config, retriever_config, scoring, memory
+            )
         rng = random.Random(f"demonstration/{seed}/{index}")
         yield workshops[number].make(_objective_range(config, objectives, index / count), rng)
         if progress is not None:
@@ -265,6 +278,7 @@ class _Workshop:
     world_config: WorldConfig
     retriever_config: RetrieverConfig
     scoring: ScoringConfig
+    memory: bool = True
 
     @cached_property
     def toolbox(self) -> ToolBox:
@@ -281,6 +295,8 @@ class _Workshop:
         """One demonstration; its kind is drawn by the configured shares."""
         kinds: tuple[DemonstrationKind, ...] = ("trajectory", "round", "answer")
         config = self.config
+        if not self.memory:
+            return self._without_memory(objectives, rng)
         weights = (config.trajectory_share, config.round_share, config.answer_share)
         kind = rng.choices(kinds, weights)[0]
         full_history = kind == "trajectory" or (kind == "answer" and rng.random() < 0.5)
@@ -299,6 +315,12 @@ class _Workshop:
         else:
             turns = self._answer_after_memory(task, rounds, rng)
         return Demonstration(task.question, tuple(turns), kind)
+
+    def _without_memory(self, objectives: range, rng: random.Random) -> Demonstration:
+        """A whole attempt of an agent without a memory, which sees its full history."""
+        task, rounds = self._attempt(objectives, rng, self.oracle(), True, unfinished=False)
+        written = [replace(one, memory="") for one in rounds]
+        return Demonstration(task.question, tuple(_turns(written, trained=True)), "trajectory")
 
     def _objective_count(self, objectives: range, full_history: bool, rng: random.Random) -> int:
         """How many questions a task has. Of a configured range, a full history takes few more often

@@ -26,6 +26,7 @@ def evaluation_settings(config: EvaluationConfig, context: str) -> AgentSettings
     """The agent's limits at evaluation, in one of ``evaluation.contexts``.
 
     ``full`` shows a memory agent its whole history: it still writes memories, prefilled or not.
+    The agent without any is ``react``.
     """
     mode, usual = config.mode(context), config.memory_context
     return AgentSettings(
@@ -40,6 +41,8 @@ def evaluation_settings(config: EvaluationConfig, context: str) -> AgentSettings
         newest=mode.newest or usual.newest,
         keep_steps=mode.keep_steps or usual.keep_steps,
         reuse_repeats=config.reuse_repeats,
+        summary=mode.summary or config.summary,
+        retrieval_memory=mode.retrieval_memory or config.retrieval_memory,
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from mempo.agent.collection import Watch
 from mempo.agent.conversation import Conversation
 from mempo.agent.error_rate import ToolFailureError
-from mempo.agent.prompts import load_template
+from mempo.agent.prompts import check_template
 from mempo.agent.protocol import unclosed_action
 from mempo.agent.rollout import Rollout
 from mempo.config import Config
@@ -117,7 +117,9 @@ def evaluate_models(
     """
     models = evaluated_models(config, own)
     for model in models:
-        load_template(model.config.model.prompt_template, model.config.tools)
+        check_template(
+            model.config.model.prompt_template, model.config.tools, config.evaluation.ways
+        )
     sets = load_heldout_tasks(config)
     if sets.skipped_rows:
         print(f"{sets.skipped_rows} malformed rows were left out (data.skip_bad_rows)", flush=True)

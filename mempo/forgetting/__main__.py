@@ -42,6 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"in detail: {DETAILED_GROUPS} of the groups; {JSON_FILE} holds all")
     if report.others:
         print(f"{report.others} trajectories of other tasks were left out: their facts are unknown")
+    if report.memoryless:
+        names = ", ".join(report.memoryless)
+        print(f"left out, because their agent writes no memory: {names}")
     print(f"wrote {folder / JSON_FILE} and {folder / PICTURE_FILE}")
 
 

@@ -32,10 +32,12 @@ class Group:
 
 @dataclass(frozen=True)
 class Report:
-    """``others`` counts the lines whose tasks are not the generated world's."""
+    """``others`` counts the lines whose tasks are not the generated world's, ``memoryless`` names
+    models and contexts that were left out because their agent writes no memory."""
 
     groups: tuple[Group, ...]
     others: int
+    memoryless: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """What ``forgetting.json`` holds."""
@@ -96,7 +98,22 @@ def read_report(file: Path) -> Report:
             "(data=world), where the chain of facts is known"
         )
     others = len(lines) - sum(len(one) for one in groups.values())
-    return Report(tuple(_groups(groups)), others)
+    left_out = {key: one for key, one in groups.items() if _writes_no_memory(one)}
+    names = tuple(dict.fromkeys("/".join(filter(None, key[:2])) or "all" for key in left_out))
+    kept = {key: one for key, one in groups.items() if key not in left_out}
+    if not kept:
+        raise MempoError(
+            f"{file}: its agents write no memory ({', '.join(names)}), so that nothing can be "
+            "forgotten: evaluate in a context that has one, such as memory or mem1"
+        )
+    return Report(tuple(_groups(kept)), others, names)
+
+
+def _writes_no_memory(lines: Sequence[TrajectoryLine]) -> bool:
+    """Whether no round has a memory and none that should have one is missed (format rule 8)."""
+    later = [one for line in lines for one in line.rounds[1:]]
+    written = any(one.mem is not None for line in lines for one in line.rounds)
+    return bool(later) and not written and not any(8 in one.broken_rules for one in later)
 
 
 def _groups(found: dict[tuple[str, str, int], list[TrajectoryLine]]) -> Iterable[Group]:

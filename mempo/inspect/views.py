@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mempo.agent.protocol import DEFAULT_PROTOCOL, MEMORY_TAG, Protocol, parse_round
+from mempo.config import writes_memory
 from mempo.inspect.differences import memory_difference
 from mempo.inspect.reading import Run
 from mempo.inspect.selection import by_importance, within
@@ -68,6 +69,7 @@ def trajectory_views(run: Run, limits: Limits) -> dict[str, Any]:
     """
     tasks, observations = Table(), Table()
     protocol = Protocol(run.settings.tools)
+    own = run.settings.context
     groups = Counter((one.epoch, one.task) for one in run.trajectories)
     views: dict[int, dict[str, Any]] = {}
 
@@ -76,7 +78,12 @@ def trajectory_views(run: Run, limits: Limits) -> dict[str, Any]:
         known = len(tasks.values), len(observations.values)
         try:
             view = trajectory_view(
-                line, run.settings.memory_weight, limits, tasks, observations, protocol
+                line,
+                run.settings.memory_weight,
+                limits,
+                tasks,
+                observations,
+                protocol.with_memory(writes_memory(line.context or own)),
             )
         except ValueError as error:
             path = run.folder / TRAJECTORIES_FILE
@@ -131,6 +138,7 @@ def trajectory_view(
         "calls": line.tool_calls,
         "failures": line.tool_failures,
         "errors": line.tool_errors,
+        **({} if protocol.memory else {"without_memory": True}),
         "rounds": [
             {
                 **_round_view(one, _memory_before(line.rounds, index)),

@@ -55,6 +55,7 @@ def _round_record(one: Round) -> dict[str, Any]:
         "p_previous": one.p_previous,
         "memory_reward": one.memory_reward,
         "memory_advantage": one.memory_advantage,
+        **({} if one.given is None else {"given": one.given}),
     }
 
 

@@ -20,7 +20,7 @@ from mempo.agent.rollout import Rollout
 from mempo.agent.shared_rollout import SharedRollout
 from mempo.agent.state_machine import AgentSettings
 from mempo.agent.tools import MadeTool, make_tools, protocol_of
-from mempo.config import Config
+from mempo.config import Config, shows_everything
 from mempo.data.epoch_order import epoch_tasks
 from mempo.data.tasks import TaskSets
 from mempo.engine.interface import Sampling
@@ -295,7 +295,7 @@ class RolloutDataModule(L.LightningDataModule, RolloutSource):
         weights = aggregation_weights(
             [count for rank_tokens in everyone for count in rank_tokens],
             self.config.loss.aggregation,
-            equal_trajectories=self.config.rollout.context == "memory"
+            equal_trajectories=not shows_everything(self.config.rollout.context)
             and not self.config.loss.weight_grows_with_rounds,
         )
         first = sum(len(part) for part in everyone[: self._trainer.global_rank])
@@ -320,4 +320,5 @@ def training_settings(config: Config) -> AgentSettings:
         on_no_action=rollout.on_no_action,
         newest=rollout.memory_context.newest,
         keep_steps=rollout.memory_context.keep_steps,
+        retrieval_memory=rollout.retrieval_memory,
     )

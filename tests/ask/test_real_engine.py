@@ -7,6 +7,7 @@ import io
 import json
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,17 @@ from mempo.ask.__main__ import main
 from mempo.command.run_settings import evaluation_settings
 from mempo.evaluation.evaluate import evaluation_attempt, evaluation_sampling
 from mempo.evaluation.standalone import evaluate_models
+from mempo.records.trajectory_records import trajectory_record
 from tests.support.docs_examples import example
 from tests.support.programs import read_lines, run_program
 
 pytestmark = pytest.mark.slow
 
+CONTEXTS = ("memory", "full", "react", "mem1", "summary", "retrieval_memory")
+BASELINES = (
+    f"evaluation.contexts=[{','.join(CONTEXTS)}]",
+    "evaluation.summary={every_rounds: 1, max_tokens: 24}",
+)
 NOT_OF_A_TASK = ("task", "source", "golds", "metadata", "metrics", "reward")
 
 
@@ -40,9 +47,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def evaluated(run: Path, folder: Path) -> list[dict[str, Any]]:
     path = f"evaluation.model_path={run}"
-    settings = evaluation_settings([path, "callbacks.progress_bars=false"], str(folder))
+    given = [path, "callbacks.progress_bars=false", *BASELINES]
+    settings = evaluation_settings(given, str(folder))
     evaluate_models(settings.config, own=settings.own)
     return read_lines(folder / "trajectories.jsonl")
+
+
+def told(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What a question's line and a task's have in common."""
+    left_out = (*NOT_OF_A_TASK, "model", "context")
+    return [{key: one[key] for key in one if key not in left_out} for one in lines]
 
 
 def test_asking_gives_what_evaluation_gives(
@@ -52,16 +66,19 @@ def test_asking_gives_what_evaluation_gives(
     questions = [line["question"] for line in lines if line["context"] == "memory"]
     assert len(questions) == 4
     assert any(line["tool_calls"] for line in lines)
-    for context in ("memory", "full"):
+    for context in CONTEXTS[:2]:
         monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(questions)))
         capsys.readouterr()
         main([str(run), "-", "--json", "--context", context])
         answered = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-        expected = [line for line in lines if line["context"] == context]
-        for one in (*answered, *expected):
-            for name in NOT_OF_A_TASK:
-                del one[name]
-        assert answered == expected
+        assert told(answered) == told(line for line in lines if line["context"] == context)
+    with load_agent(run, overrides=BASELINES) as agent:
+        for context in CONTEXTS[2:]:
+            asked = [trajectory_record(one) for one in agent.ask_many(questions, context=context)]
+            expected = [line for line in lines if line["context"] == context]
+            assert told(asked) == told(expected)
+            given = any("given" in one for line in expected for one in line["rounds"])
+            assert given == (context in ("summary", "retrieval_memory"))
 
 
 def test_ids_are_evaluations_and_many_at_once_are_one_by_one(run: Path) -> None:

@@ -14,11 +14,14 @@ import httpx
 import openai
 import pytest
 
+from mempo.agent.protocol import DEFAULT_PROTOCOL
 from mempo.ask.loading import load_agent
 from mempo.ask.served import answering, bodies, events
+from mempo.ask.served.chat_reply import thought_text
 from mempo.retrieval import RankBm25Retriever
 from mempo.retrieval.base import Passage
 from mempo.runtime.errors import MempoError
+from mempo.trajectory import Round
 from tests.support.asked import ASKED, QUESTION, Starts, by_question, make_run, own_tools
 from tests.support.docs_examples import example
 from tests.support.served import post, served
@@ -400,3 +403,10 @@ def test_the_docs_example_runs(hidden: str, capsys: pytest.CaptureFixture[str]) 
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 16
     assert {line.startswith(f"{QUESTION} Anna Bel ") for line in lines[::2]} == {True}
+
+
+def test_an_answer_in_what_is_no_memory_is_the_content() -> None:
+    """A context without memory reads on in an unclosed ``<mem>``; other contexts see its body."""
+    text = "<mem>a <answer>Ann</answer>"
+    one = Round(1, 0, 0, 0, 9, text=text, action="answer", argument="Ann")
+    assert thought_text(one, DEFAULT_PROTOCOL) == "<mem>a "

@@ -79,6 +79,19 @@ def test_rounds_are_printed_with_what_they_did(
     assert starts.engines[0].closed == 1
 
 
+def test_a_context_without_memory_misses_none(
+    run: Path, starts: Starts, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask(run, QUESTION, "--context", "react")
+    shown = plain(capsys.readouterr().out)
+    assert "memory" not in shown
+    assert "Anna Bel" in shown
+    (engine,) = starts.engines
+    prompt = engine._conversation.decode(engine.requests[0].prompt_ids)
+    assert "Use <think><search><access><answer>." in prompt
+    assert "<mem>" not in prompt
+
+
 def test_json_is_a_line_of_trajectories(
     run: Path, starts: Starts, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -241,6 +254,8 @@ def test_what_a_memory_changed_is_marked_or_coloured() -> None:
                       "three.": "bold green"}  # fmt: skip
     assert rows_of(one)["memory"] == "A is one. C is three."  # the first memory
     assert rows_of(make_round(action="search"))["memory"] == "none was written"
+    without = [name for name, _ in round_rows(make_round(action="search"), None, False, False)]
+    assert without == ["thought", "search"]  # a context that has none
 
 
 def test_nothing_that_is_shown_moves_the_cursor() -> None:

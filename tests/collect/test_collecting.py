@@ -184,6 +184,16 @@ def test_what_is_typed_wrong_is_told(
     assert said in capsys.readouterr().err
 
 
+def test_the_oracle_needs_a_context_with_memories(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = ["--output", str(tmp_path / "a.jsonl")]
+    with pytest.raises(SystemExit):
+        main(["--teacher", "world", *output, "rollout.context=react", "algorithm=grpo"])
+    told = capsys.readouterr().err
+    assert "--teacher world: it writes memories, and rollout.context=react has none" in told
+
+
 def test_the_oracle_is_right_in_the_world(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

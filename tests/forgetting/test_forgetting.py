@@ -239,6 +239,26 @@ def test_command_line_writes_json_and_picture(
     ) + "\n"
 
 
+def test_agents_without_memory_are_left_out_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that should have written a memory and has not breaks rule 8, and stays."""
+    able = [{**one, "model": "m", "context": "memory"} for one in lines()]
+    rounds: list[Round] = [(None, TELLS_MAYOR), (None, None)]
+    react = {**line("knows", rounds, None), "model": "m", "context": "react"}
+    failed = {**line("knows", rounds, None), "model": "m", "context": "full"}
+    failed["rounds"] = [dict(failed["rounds"][0]), {**failed["rounds"][1], "broken_rules": [8]}]
+    report = read_report(write(tmp_path / "t.jsonl", [*able, react, failed]))
+    assert [group.context for group in report.groups] == ["memory", "full"]
+    assert report.memoryless == ("m/react",)
+    main([str(tmp_path / "t.jsonl")])
+    assert "left out, because their agent writes no memory: m/react" in capsys.readouterr().out
+    write(tmp_path / "t.jsonl", [react])
+    with pytest.raises(SystemExit):
+        main([str(tmp_path / "t.jsonl")])
+    assert "its agents write no memory (m/react)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("records", "message"),
     [

@@ -46,6 +46,20 @@ def test_values_to_sort_and_filter_by() -> None:
     assert [one["observation"] for one in view["rounds"]] == [0, 1, 2, 2, None]
 
 
+@pytest.mark.parametrize(("context", "memory"), [("memory", True), ("react", False), ("", True)])
+def test_in_a_context_without_memory_its_tag_is_text(
+    tmp_path: Path, context: str, memory: bool
+) -> None:
+    line = round_line(1, "a", text="<mem>a</mem><think>b</think><search>c</search>")
+    write_lines(
+        tmp_path / "trajectories.jsonl", [trajectory("t", 0, rounds=[line], context=context)]
+    )
+    (view,) = trajectory_views(read_run(tmp_path), Limits())["trajectories"]
+    kinds = [kind for kind, *_ in view["rounds"][0]["spans"]]
+    assert kinds == (["memory"] if memory else ["other"]) + ["thought", "action"]
+    assert view.get("without_memory", False) is not memory
+
+
 def test_final_advantage_by_span() -> None:
     text = " <mem>a</mem><think>b</think><mem>c</mem><search>d</search>"
     one = RoundLine(number=2, text=text, mem="a", memory_advantage=-2.0)

@@ -41,7 +41,7 @@ METHODS: tuple[Literal["tree", "padded"], ...] = ("tree", "padded")
 
 def drive(
     kind: str,
-    context: Literal["full", "memory"] = "full",
+    context: Literal["full", "memory", "mem1"] = "full",
     keep_steps: int | Literal["all"] = 1,
     newest: Literal["full", "short"] = "full",
     prefill: bool = False,
@@ -119,7 +119,7 @@ def memory_text(round_: Round) -> str:
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
-@pytest.mark.parametrize("context", ["full", "memory"])
+@pytest.mark.parametrize("context", ["full", "memory", "mem1"])
 @pytest.mark.parametrize("prefill", [False, True])
 def test_p_mem_stands_after_the_closing_tag(
     model: Any, kind: str, context: Any, prefill: bool

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 import jinja2
 
-from mempo.agent.protocol import DEFAULT_PROTOCOL
-from mempo.config import DEFAULT_TOOLS, ToolConfig
+from mempo.agent.protocol import DEFAULT_PROTOCOL, MEMORY_OPEN
+from mempo.config import DEFAULT_TOOLS, ToolConfig, writes_memory
 from mempo.runtime.errors import ConfigError
 
 _FOLDER = Path(__file__).parent
 _QUESTION: Final = "{{ question }}"
 
 
-def template_text(name: str, tools: Sequence[ToolConfig] = DEFAULT_TOOLS) -> str:
+def template_text(
+    name: str, tools: Sequence[ToolConfig] = DEFAULT_TOOLS, memory: bool = True
+) -> str:
     """The text of ``load_template(name)`` as it stands in its file, with what it says of the
     tools."""
     text = _file(name).read_text(encoding="utf-8").strip()
     if _is_packaged(name):
-        return load_template(name, tools).render(question=_QUESTION)
+        return load_template(name, tools).render(question=_QUESTION, memory=memory)
     listed = [f"{tool.tag} {tool.argument} {tool.description}" for tool in described(tools)]
     return "\n".join([text, *listed]) if "tools" in text else text
 
@@ -50,8 +52,9 @@ def load_template(name: str, tools: Sequence[ToolConfig] = DEFAULT_TOOLS) -> jin
     """A template of this folder by name, or a file by path.
 
     The template must use ``{{ question }}``, and may go through ``tools``, each with ``tag``,
-    ``argument`` and ``description``. Raises ``ConfigError`` when there is no such file, and where a
-    tool of one's own is not named.
+    ``argument`` and ``description``. ``memory`` is true unless it is rendered with
+    ``memory=False``, as for contexts without one (``check_template``). Raises
+    ``ConfigError`` when there is no such file, and where a tool of one's own is not named.
     """
     path = _file(name)
     text = path.read_text(encoding="utf-8").strip()
@@ -61,7 +64,9 @@ def load_template(name: str, tools: Sequence[ToolConfig] = DEFAULT_TOOLS) -> jin
         )
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)
     try:
-        template = environment.from_string(text, globals={"tools": described(tools)})
+        template = environment.from_string(
+            text, globals={"tools": described(tools), "memory": True}
+        )
         shown = template.render(question="?")
     except jinja2.TemplateError as error:
         line = getattr(error, "lineno", None)
@@ -75,3 +80,18 @@ def load_template(name: str, tools: Sequence[ToolConfig] = DEFAULT_TOOLS) -> jin
                 "a tool with description: null need not be named"
             )
     return template
+
+
+def check_template(name: str, tools: Sequence[ToolConfig], contexts: Iterable[str]) -> None:
+    """Raises ``ConfigError`` for a template that cannot be used (``load_template``), or that asks
+    for a memory in one of ``contexts`` that has none."""
+    template = load_template(name, tools)
+    for context in contexts:
+        if writes_memory(context):
+            continue
+        if MEMORY_OPEN in template.render(question="?", memory=False):
+            raise ConfigError(
+                f"model.prompt_template={name}: it asks for {MEMORY_OPEN} in the context {context} "
+                "too, which has no memory: put what it says of memories between {% if memory %} "
+                "and {% endif %}, as mempo/agent/prompts/default.txt does"
+            )

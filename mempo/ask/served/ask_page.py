@@ -24,13 +24,13 @@ class AskPage:
     """The page of one agent; ``example`` is a question that it can be asked."""
 
     def __init__(self, agent: LoadedAgent, answering: Answering, example: str | None) -> None:
-        self._config = agent.config
+        self._agent = agent
         self._answering = answering
         self._document = Document.made()
         self._about = {
             "name": agent.label,
             "model": agent.name,
-            "contexts": list(dict.fromkeys(("memory", "full", *agent.config.evaluation.modes))),
+            "contexts": list(agent.config.evaluation.known_contexts),
             "context": agent.context,
             "example": example,
         }
@@ -62,13 +62,13 @@ class AskPage:
         if isinstance(first, Failed):
             raise failure(first)
         return StreamingResponse(
-            self._lines(asked, first),
+            self._lines(asked, first, self._agent.has_memory(context)),
             media_type="application/x-ndjson",
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
         )
 
-    async def _lines(self, asked: Asked, first: Event) -> AsyncIterator[bytes]:
-        view = QuestionView(self._config)
+    async def _lines(self, asked: Asked, first: Event, memory: bool) -> AsyncIterator[bytes]:
+        view = QuestionView(self._agent.config, memory)
         with asked:
             told: Event | None = first
             yield _line(view.event(first))

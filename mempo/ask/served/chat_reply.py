@@ -93,9 +93,12 @@ def thought_text(one: Round, protocol: Protocol) -> str:
     """The same without the answer, which is the content."""
     if one.action != ANSWER_TAG:
         return round_text(one)
-    spans = parse_round(one.text, one.number, protocol).spans
-    answer = next(span for span in spans if span.tag == ANSWER_TAG and span.closed)
-    return one.text[: answer.start]
+    for memory in (True, False):  # a context without one reads on where another sees its body
+        spans = parse_round(one.text, one.number, protocol.with_memory(memory)).spans
+        for span in spans:
+            if span.tag == ANSWER_TAG and span.closed:
+                return one.text[: span.start]
+    return one.text
 
 
 def finish_reason(trajectory: Trajectory) -> str:

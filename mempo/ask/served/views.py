@@ -13,10 +13,12 @@ from mempo.trajectory import Round, Trajectory
 
 
 class QuestionView:
-    """One question's events in order: a memory is compared with the newest one before it."""
+    """One question's events in order: a memory is compared with the newest one before it, in a
+    context that has any (``memory``)."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, memory: bool = True) -> None:
         self._config = config
+        self._memory = memory
         self._before: str | None = None
 
     def event(self, event: Event) -> dict[str, Any]:
@@ -25,7 +27,7 @@ class QuestionView:
             case Accepted():
                 return {"event": "accepted"}
             case RoundEnded(one, tool_error):
-                view = round_view(one, self._before)
+                view = round_view(one, self._before, self._memory)
                 view["failed"] |= tool_error
                 self._before = one.mem or self._before
                 return {"event": "round", **view}
@@ -35,8 +37,9 @@ class QuestionView:
                 return {"event": "failed", "cause": cause, "message": message}
 
 
-def round_view(one: Round, before: str | None) -> dict[str, Any]:
-    """A round. ``difference`` is ``None`` without a memory; ``first``: there was none before."""
+def round_view(one: Round, before: str | None, memory: bool = True) -> dict[str, Any]:
+    """A round. ``difference`` is ``None`` without a memory; ``first``: there was none before;
+    ``missed``: there should be one."""
     observation = one.observation
     if observation is not None:
         observation = observation.removeprefix(OBSERVATION_OPEN).removesuffix(OBSERVATION_CLOSE)
@@ -44,6 +47,7 @@ def round_view(one: Round, before: str | None) -> dict[str, Any]:
         "number": one.number,
         "difference": None if one.mem is None else memory_difference(before or "", one.mem),
         "first": before is None,
+        "missed": memory and one.mem is None and one.number > 1,
         "memory_tokens": one.memory_tokens,
         "thought": one.think,
         "action": one.action,

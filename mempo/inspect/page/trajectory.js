@@ -103,7 +103,7 @@ function roundSide(round) {
   return node('div', { class: 'side' }, node('h3', null, `Round ${round.number}`), node('dl', null, rows));
 }
 
-function roundView(round, data) {
+function roundView(round, data, withoutMemory) {
   const body = node('div', { class: 'body' });
   const spans = round.spans.filter(([kind, text]) => kind !== 'other' || text.trim());
   for (const [kind, text, advantage] of spans) {
@@ -116,7 +116,7 @@ function roundView(round, data) {
         round.difference.length ? differenceView(round.difference) : node('span', { class: 'soft' }, 'both are empty')));
     }
   }
-  if (round.difference === null && round.number > 1) {
+  if (round.difference === null && round.number > 1 && !withoutMemory) {
     body.append(node('p', { class: 'soft' }, 'No memory was written: with the memory context nothing would be carried over.'));
   }
   const broken = round.rules.map((rule) => chip(`rule ${rule}: ${RULES[rule] || 'broken'}`, 'bad'));
@@ -147,6 +147,6 @@ function trajectoryView(trajectory, data, actions) {
     chainTable(trajectory, task, actions.round),
     node('p', { class: 'soft' }, 'Shaded by final advantage, by span: outcome advantage on all policy text, plus ',
       `${data.weight} × memory advantage on the memory.`),
-    trajectory.rounds.map((round) => roundView(round, data)),
+    trajectory.rounds.map((round) => roundView(round, data, trajectory.without_memory)),
   ].flat();
 }

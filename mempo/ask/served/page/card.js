@@ -10,7 +10,7 @@ function labelled(name, ...content) {
 
 function memoryView(round) {
   if (round.difference === null) {
-    return round.number > 1 ? labelled('memory', node('span', { class: 'soft' }, 'none was written')) : null;
+    return round.missed ? labelled('memory', node('span', { class: 'soft' }, 'none was written')) : null;
   }
   const tags = { same: 'span', added: 'ins', removed: 'del' };
   // The first memory is new as a whole: nothing to mark. The space behind a mark carries none.
