@@ -79,7 +79,7 @@ FURTHER: Final = (
         ("data.world.min_hops=3", "data.world.max_hops=4"),
     ),
 )
-FURTHER_VARIANTS: Final = ("start", "grpo", "mempo", "mempo_memory")
+FURTHER_VARIANTS: Final = ("start", "grpo", "mempo", "mempo_memory", "one_to_four")
 
 QUICK_VARIANTS: Final = ("start", "grpo", "mempo_memory")
 QUICK_EPOCHS: Final = 10

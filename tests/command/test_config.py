@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import subprocess
 import sys
@@ -486,3 +487,13 @@ def test_settings_need_no_torch() -> None:
     """A wrong setting is told at once, not after the seconds that torch takes to import."""
     program = "import sys, mempo.config; assert not {'torch', 'lightning', 'vllm'} & {*sys.modules}"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_mempo_plus_is_mempo_in_the_memory_context() -> None:
+    plus = compose("train", ["algorithm=mempo_plus"])
+    assert plus.algorithm.name == "mempo_plus"
+    usual = compose("train", ["rollout.context=memory"])
+    assert dataclasses.replace(plus, algorithm=usual.algorithm) == usual
+    # It comes behind the limits of rollouts, and what the command line says wins.
+    full = compose("train", ["algorithm=mempo_plus", "rollout.context=full", "rollout=short"])
+    assert (full.rollout.context, full.rollout.max_round_tokens) == ("full", 160)

@@ -185,7 +185,7 @@ def test_settings_that_cannot_be_meant(settings: list[str], words: str) -> None:
 def test_the_configuration_knows_the_metrics() -> None:
     assert tuple(METRICS) == BUILT_IN
     assert compose("train").reward == RewardConfig()
-    for variant in ("mempo", "grpo", "mempo_reference", "mempo_paper"):
+    for variant in ("mempo", "grpo", "mempo_reference", "mempo_paper", "mempo_plus"):
         chosen = compose("train", [f"algorithm={variant}", "reward.metric=f1"]).reward
         assert chosen.weights == {"f1": 1.0}
 

@@ -145,7 +145,8 @@ def test_settings_are_completed(installed: Path, tmp_path: Path) -> None:
     bash = installed / "bash"
     bash.symlink_to(shutil.which("bash") or "bash")
     offered = run(bash, str(tmp_path / "complete.sh"), folder=tmp_path)
-    assert offered.split() == ["algorithm=mempo_paper", "algorithm=mempo_reference"]
+    names = ("paper", "plus", "reference")
+    assert offered.split() == [f"algorithm=mempo_{name}" for name in names]
 
 
 def test_the_extras_are_the_engines_that_the_requirements_pin() -> None:
