@@ -11,11 +11,20 @@ from typing import Final, Literal
 
 from mempo.agent.conversation import Conversation
 from mempo.agent.prompts import load_template
-from mempo.config import Config, EvaluationConfig, RolloutConfig
+from mempo.config import (
+    Config,
+    EvaluationConfig,
+    RolloutConfig,
+    SummaryConfig,
+    shows_everything,
+)
+from mempo.config.contexts import ContextName
 
 QUESTION_ROOM: Final = 128  # tokens of one question
 PROMPT_ROOM: Final = 512  # tokens beside the questions and the instructions
 _GLUE: Final = 64  # tokens of the chat template's marks around a round and its observation
+_REQUEST_ROOM: Final = 128  # tokens of what a summary is asked for with, and of its heading
+_NO_SUMMARY: Final = SummaryConfig()
 _PREFILLED: Final = 8  # tokens of a given <mem>, which no limit counts
 
 
@@ -35,16 +44,27 @@ def room_behind_prompt(config: Config) -> int:
     if judged.enabled:
         for mode in map(judged.mode, judged.contexts):
             keep = mode.keep_steps or judged.memory_context.keep_steps
-            found.append(_behind_the_prompt(judged, mode.context, keep))
+            summary = mode.summary or judged.summary
+            found.append(_behind_the_prompt(judged, mode.context, keep, summary))
     return max(found)
 
 
 def _behind_the_prompt(
-    one: RolloutConfig | EvaluationConfig, context: str, keep_steps: int | Literal["all"]
+    one: RolloutConfig | EvaluationConfig,
+    context: ContextName,
+    keep_steps: int | Literal["all"],
+    summary: SummaryConfig = _NO_SUMMARY,
 ) -> int:
     everything = one.max_response_tokens + _PREFILLED * one.max_rounds
-    if context != "memory" or keep_steps == "all":
+    if shows_everything(context) or (context == "memory" and keep_steps == "all"):
         return everything
     turn = _PREFILLED + one.max_round_tokens + one.max_observation_tokens + _GLUE
     newest = _PREFILLED + one.max_round_tokens
-    return min(everything, keep_steps * turn + newest)
+    if context == "summary":
+        # The summary before and the one that is asked for stand beside what they tell.
+        beside = 2 * summary.max_tokens + _REQUEST_ROOM
+        return min(everything, summary.every_rounds * turn + newest) + beside
+    if context == "retrieval_memory":  # the pieces have the room of a result
+        return turn + one.max_observation_tokens + newest
+    steps = keep_steps if context == "memory" and keep_steps != "all" else 1
+    return min(everything, steps * turn + newest)

@@ -43,6 +43,18 @@ LIMITS = [
             ],
             4064,
         ),
+        # The baselines: all; a memory in place of its round; the pieces as large as a result;
+        # four rounds, two summaries and the request for one.
+        (["evaluation.enabled=false", "rollout.context=react", "algorithm=grpo"], 4064),
+        (["evaluation.enabled=false", "rollout.context=mem1"], 880),
+        (
+            ["evaluation.enabled=false", "rollout.context=retrieval_memory", "algorithm=grpo"],
+            880 + 200,
+        ),
+        (
+            ["rollout.context=mem1", "evaluation.contexts=[summary]"],
+            4 * (8 + 100 + 150 + 64) + 108 + 2 * 256 + 128,
+        ),
         # Few tokens in all: no context has more.
         (
             [
