@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from mempo.agent.error_rate import ErrorRates
 from mempo.agent.repeats import GenerationRequest
-from mempo.agent.state_machine import Agent, AgentSettings, Observed
+from mempo.agent.state_machine import Agent, AgentSettings, Observed, tool_result
+from mempo.agent.tools import ToolResult
 from mempo.engine.interface import ChatEngine, GenerationEngine, Sampling
 from mempo.runtime.seeds import derive_seed
 from mempo.trajectory import Task, Trajectory
@@ -89,7 +90,7 @@ class Collection:
         self._start = start
         self._waiting = deque(attempts)
         self._agents: dict[str, Agent] = {}
-        self._tool_calls: dict[Future[Observed], str] = {}
+        self._tool_calls: dict[Future[Observed | ToolResult], str] = {}
 
     def run(
         self, at_once: int, stopped: Callable[[], bool], errors: ErrorRates
@@ -169,7 +170,7 @@ class Collection:
                 continue
             agent = self._agents[key]
             assert agent.pending_call is not None
-            errors.record(agent.pending_call[0], observed.result)
+            errors.record(agent.pending_call[0], tool_result(observed))
             agent.observe(observed)
             yield from self._proceed(key)
 

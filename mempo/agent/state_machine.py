@@ -42,6 +42,11 @@ class Observed:
     ids: list[int]
 
 
+def tool_result(observed: Observed | ToolResult) -> ToolResult:
+    """What the tool gave, laid out or not."""
+    return observed.result if isinstance(observed, Observed) else observed
+
+
 class Agent:
     """Drives one trajectory from prompt to ending.
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from mempo.agent.collection import Collection
 from mempo.agent.error_rate import ErrorRate, ErrorRates
+from mempo.agent.state_machine import Observed, tool_result
 from mempo.agent.tools import ToolResult
 from mempo.ask.agent import LoadedAgent, whole_rounds
 from mempo.ask.served.tool_errors import ToolErrors
@@ -235,15 +236,16 @@ class _Careful(ThreadPoolExecutor):
         return super().submit(_careful, fn, *args, **named)
 
 
-def _careful(call: Callable[..., ToolResult], *args: Any) -> ToolResult:
+def _careful(call: Callable[..., Observed | ToolResult], *args: Any) -> Observed | ToolResult:
     try:
-        result = call(*args)
+        observed = call(*args)
     except Exception as error:  # noqa: BLE001 - the model is told
         _LOG.exception("a tool raised")
         return ToolResult(text=TOOL_FAILED, short_text=TOOL_FAILED, error=_named(error))
+    result = tool_result(observed)
     if result.error is not None:
         _LOG.warning("a tool failed: %s", result.error)
-    return result
+    return observed
 
 
 def _named(error: Exception) -> str:
