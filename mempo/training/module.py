@@ -203,15 +203,8 @@ class MemPOModule(L.LightningModule, TrainedPolicy, SampledPolicy):
 
     @property
     def shares_prompts(self) -> bool:
-        """Whether a pass may go on from the keys and values of another: not where layers are
-        computed again in the backward pass, and not where the model is sharded, since all processes
-        must then run the same number of passes."""
-        return (
-            self.config.optimizer.share_prompts
-            and not self.config.model.gradient_checkpointing
-            and self.device_mesh is None
-            and unsupported_reason(self.model) is None
-        )
+        """Whether tokens that rows begin with may be computed once for all of them."""
+        return self.config.optimizer.share_prompts and unsupported_reason(self.model) is None
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """The policy's parameters by Hugging Face name, one at a time, gathered where sharded and
