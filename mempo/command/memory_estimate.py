@@ -14,8 +14,8 @@ from mempo.config import ArchitectureConfig, Config
 
 GIB = 1024**3
 
-LOGIT_CHUNK_ELEMENTS = 2**25
-"""Logits that stand in memory at a time (``mempo.learning.logprobs.CHUNK_ELEMENTS``), three times
+LOGIT_CHUNK_ELEMENTS = 2**26
+"""Logits that stand in memory at a time (``mempo.learning.pass_sizes.GPU_LOGITS``), three times
 in float32: themselves, their exponentials and their gradient."""
 
 _BYTES = {"float32": 4, "bfloat16": 2}

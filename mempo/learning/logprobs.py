@@ -17,11 +17,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from mempo.learning.output_layer import Logits, output_layer_as
+from mempo.learning.pass_sizes import logit_elements
 from mempo.learning.shared_prefix import attention_behind_prefix, prefix_cache
 from mempo.learning.shared_rows import SharedRows, needs_one_pass, rows_forward
-
-CHUNK_ELEMENTS = 2**25
-"""Logits that exist at one time: 128 MiB in float32."""
 
 Entropy = Literal["none", "measured", "trained"]
 
@@ -196,7 +194,7 @@ def _in_chunks(
 
     with torch.no_grad():
         vocabulary = head(hidden[:1]).shape[-1]
-    size = max(1, CHUNK_ELEMENTS // vocabulary)
+    size = max(1, logit_elements(hidden.device) // vocabulary)
     if len(targets) <= size:
         return chunk_statistics(hidden, targets)
     parts: list[Tensor] = []

@@ -125,7 +125,7 @@ def test_trl_4975_gradient_equals_that_of_a_plain_log_softmax(
     model: Any, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The wanted tokens have holes between them, and none of the others is trained."""
-    monkeypatch.setattr("mempo.learning.logprobs.CHUNK_ELEMENTS", chunk * VOCABULARY)
+    monkeypatch.setattr("mempo.learning.pass_sizes.CPU_LOGITS", chunk * VOCABULARY)
     ids, attention, wanted, _ = padded("left")
     model.zero_grad()
     token_logprobs(model, WantedTokens(ids, attention, wanted)).logprobs.sum().backward()
@@ -191,7 +191,7 @@ def test_the_first_token_has_no_logprob(model: Any) -> None:
 def test_chunks_change_nothing(model: Any, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     ids, attention, wanted, _ = padded("right")
     whole = token_logprobs(model, WantedTokens(ids, attention, wanted), 0.7, entropy="trained")
-    monkeypatch.setattr("mempo.learning.logprobs.CHUNK_ELEMENTS", chunk * VOCABULARY)
+    monkeypatch.setattr("mempo.learning.pass_sizes.CPU_LOGITS", chunk * VOCABULARY)
     parts = token_logprobs(model, WantedTokens(ids, attention, wanted), 0.7, entropy="trained")
     torch.testing.assert_close(parts.logprobs, whole.logprobs)
     torch.testing.assert_close(parts.entropy, whole.entropy)
