@@ -25,6 +25,7 @@ from mempo.models.lora import named_weights, without_adapters
 from mempo.models.sharded import shard_and_fill
 from mempo.runtime.phases import Phases
 from mempo.runtime.seeds import derive_seed
+from mempo.training.adamw import adamw
 from mempo.training.interface import SampledPolicy, TrainedPolicy
 from mempo.training.update_sums import TOKEN_MEANS, UpdateSums
 
@@ -149,11 +150,13 @@ class MemPOModule(L.LightningModule, TrainedPolicy, SampledPolicy):
 
     def configure_optimizers(self) -> Any:
         settings = self.config.optimizer
-        optimizer = torch.optim.AdamW(
-            [parameter for parameter in self.model.parameters() if parameter.requires_grad],
-            lr=settings.learning_rate,
-            betas=settings.betas,
-            weight_decay=settings.weight_decay,
+        optimizer = adamw(
+            self.model,
+            self.device,
+            settings.fused,
+            settings.learning_rate,
+            settings.betas,
+            settings.weight_decay,
         )
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer,
