@@ -120,7 +120,8 @@ def estimate_memory(
     """
     parameters = parameters or count_parameters(architecture)
     size = _BYTES[config.model.dtype]
-    shards = world_size if config.trainer.strategy == "fsdp2" else 1
+    sharding = config.trainer.sharding
+    shards = world_size // sharding.replicas if config.trainer.strategy == "fsdp2" else 1
     held = -(-parameters.total // shards)
     lora = config.model.lora
     trained = held
@@ -131,7 +132,7 @@ def estimate_memory(
     engine_weights, engine_cache = _engine_memory(config, parameters)
     return MemoryPerDevice(
         weights=trained * 4 + (0 if lora is None else held * size),
-        gradients=trained * 4,
+        gradients=trained * 4 * (shards if sharding.reduce_once else 1),
         lower_copies=trained * size if size < 4 and shards == 1 else 0,
         optimizer_states=trained * 8,
         reference=held * size if config.loss.kl_coefficient > 0 and lora is None else 0,

@@ -22,7 +22,7 @@ from mempo.learning.logprobs import WantedTokens, token_logprobs
 from mempo.learning.loss import LossInputs, NonFiniteTokenError, policy_loss
 from mempo.learning.shared_prefix import unsupported_reason
 from mempo.models.lora import named_weights, without_adapters
-from mempo.models.sharded import shard_and_fill
+from mempo.models.sharded import keep_gradients_local, shard_and_fill
 from mempo.runtime.phases import Phases
 from mempo.runtime.seeds import derive_seed
 from mempo.training.adamw import adamw
@@ -91,7 +91,8 @@ class MemPOModule(L.LightningModule, TrainedPolicy, SampledPolicy):
         for model in (self.model, self.reference):
             if model is not None:
                 dtype = self.config.model.dtype
-                shard_and_fill(model, mesh, dtype, self.start_folder, self.device)
+                sharding = self.config.trainer.sharding
+                shard_and_fill(model, mesh, dtype, self.start_folder, self.device, sharding)
 
     def on_train_start(self) -> None:
         # A checkpoint holds the learning rate that its own schedule gave. Where the schedule is the
@@ -248,7 +249,9 @@ class MemPOModule(L.LightningModule, TrainedPolicy, SampledPolicy):
         cast(LRScheduler, self.lr_schedulers()).step()
 
     def _gradients_stay_local(self, local: bool) -> Any:
-        """Under DDP, gradients are exchanged only in an update's last micro-batch."""
+        """Under DDP, gradients are exchanged only in an update's last micro-batch; sharded, as the
+        settings say."""
+        keep_gradients_local(self.model, local, self.config.trainer.sharding)
         wrapped = self.trainer.strategy.model
         if local and isinstance(wrapped, DistributedDataParallel):
             return wrapped.no_sync()

@@ -25,7 +25,7 @@ from mempo.config import Config, SftConfig
 from mempo.demonstrations.encoding import TrainingText
 from mempo.learning.batches import group_by_tokens
 from mempo.learning.logprobs import WantedTokens, token_logprobs
-from mempo.models.sharded import shard_and_fill
+from mempo.models.sharded import keep_gradients_local, shard_and_fill
 from mempo.runtime.seeds import derive_seed
 from mempo.training.adamw import adamw
 
@@ -121,7 +121,14 @@ class SftModule(L.LightningModule):
         if mesh is None or getattr(self, "_sharded", False):
             return
         self._sharded = True
-        shard_and_fill(self.model, mesh, self.run.model.dtype, self.start_folder, self.device)
+        shard_and_fill(
+            self.model,
+            mesh,
+            self.run.model.dtype,
+            self.start_folder,
+            self.device,
+            self.run.trainer.sharding,
+        )
 
     def on_train_start(self) -> None:
         self._tell_heldout_loss("before")
@@ -162,6 +169,7 @@ class SftModule(L.LightningModule):
         logprobs = token_logprobs(
             self.model, WantedTokens(batch.ids, batch.attention_mask, batch.trained)
         ).logprobs
+        keep_gradients_local(self.model, not batch.last_of_step, self.run.trainer.sharding)
         loss = -logprobs.sum() / batch.step_tokens * self.trainer.world_size
         self.manual_backward(loss)
         self._step_loss += float(loss.detach())

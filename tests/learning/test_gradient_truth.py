@@ -67,7 +67,11 @@ VARIANTS: dict[str, list[str]] = {
 }
 
 
-def make_model(seed: int) -> Any:
+UNTIED = "+untied"
+"""A word for the program and the test: the output layer has weights of its own."""
+
+
+def make_model(seed: int, tied: bool = True) -> Any:
     torch.manual_seed(seed)
     return Qwen2ForCausalLM(
         Qwen2Config(
@@ -77,7 +81,7 @@ def make_model(seed: int) -> Any:
             num_hidden_layers=2,
             num_attention_heads=4,
             num_key_value_heads=2,
-            tie_word_embeddings=True,
+            tie_word_embeddings=tied,
             initializer_range=0.3,
         )
     )
@@ -281,7 +285,7 @@ def own_gradient(
     }
 
 
-def make_case(config: Config) -> tuple[Any, Any, list[list[Trajectory]]]:
+def make_case(config: Config, tied: bool = True) -> tuple[Any, Any, list[list[Trajectory]]]:
     """A model, a reference and three groups, the last of them constant."""
     rng = random.Random(11)
     memory_context = config.rollout.context == "memory"
@@ -291,7 +295,7 @@ def make_case(config: Config) -> tuple[Any, Any, list[list[Trajectory]]]:
         for entry in member.rounds:
             if entry.memory_reward is not None:
                 entry.memory_reward = -0.25
-    model = make_model(0)
+    model = make_model(0, tied)
     fill_logprobs(copy.deepcopy(model).double(), groups, config.rollout.temperature)
     return model, make_model(1), groups
 
@@ -475,7 +479,13 @@ def test_nan_at_a_policy_token_names_trajectory_round_and_position(memory_contex
         ("ddp", "mempo", ["model.gradient_checkpointing=selective"]),
         ("fsdp2", "k3", []),
         ("fsdp2", "memory context", ["model.gradient_checkpointing=true"]),
-        ("fsdp2", "mempo", ["optimizer.share_prompts=false"]),
+        ("fsdp2", "mempo", ["optimizer.share_prompts=false", "trainer.sharding.reduce_once=true"]),
+        ("fsdp2", "mempo", ["trainer.sharding.replicas=2"]),
+        (
+            "fsdp2",
+            "temperature",
+            ["trainer.sharding.reshard_after_forward=false", "optimizer.fused=true", UNTIED],
+        ),
     ],
 )
 def test_prime_rl_2562_verl_5366_two_uneven_processes_give_the_gradient_of_one(
@@ -492,7 +502,7 @@ def test_prime_rl_2562_verl_5366_two_uneven_processes_give_the_gradient_of_one(
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     config = compose("train", VARIANTS[variant])
-    model, reference, groups = make_case(config)
+    model, reference, groups = make_case(config, tied=UNTIED not in settings)
     exact, exact_reference = copy.deepcopy(model).double(), copy.deepcopy(reference).double()
     expected = expected_gradient(exact, exact_reference, groups, config)
     before = flat(dict(model.named_parameters()))
@@ -505,6 +515,9 @@ def test_prime_rl_2562_verl_5366_two_uneven_processes_give_the_gradient_of_one(
         assert_same_gradient(found, expected)
         after = torch.load(tmp_path / f"after-{rank}.pt", weights_only=True)
         shares.append(after["shares"])
+        # Embedding, output layer and each of two layers by themselves, and the rest.
+        parts = 5 if UNTIED in settings else 3
+        assert after["parts"] == (parts if strategy == "fsdp2" else 0)
         assert after["norms"] == pytest.approx(norms, rel=1e-5)
         together = flat(after["weights"])
         assert float((together - alone).norm() / alone.norm()) < 1e-5

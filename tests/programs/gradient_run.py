@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import lightning as L
 import torch
+from torch.distributed.fsdp import FSDPModule
 from torch.utils.data import DataLoader
 
 from mempo.command.cli import compose
@@ -27,6 +28,7 @@ from mempo.training.module import MemPOModule
 from mempo.trajectory import Trajectory
 from tests.learning.test_gradient_truth import (
     STEPS,
+    UNTIED,
     VARIANTS,
     epoch_dataset,
     make_case,
@@ -77,7 +79,12 @@ class SavedGradient(MemPOModule):
 
     def on_train_end(self) -> None:
         weights = {name: whole(p.detach()) for name, p in self.model.named_parameters()}
-        after = {"norms": self.norms, "weights": weights, "shares": self.shares}
+        after = {
+            "norms": self.norms,
+            "weights": weights,
+            "shares": self.shares,
+            "parts": sum(isinstance(part, FSDPModule) for part in self.model.modules()),
+        }
         torch.save(after, self.folder / f"after-{self.global_rank}.pt")
 
 
@@ -97,10 +104,10 @@ def main(folder: str, strategy: str, variant: str, *settings: str) -> None:
             f"trainer={strategy}",
             "trainer.accelerator=cpu",
             "trainer.devices=2",
-            *settings,
+            *(one for one in settings if one != UNTIED),
         ],
     )
-    model, reference, groups = make_case(config)
+    model, reference, groups = make_case(config, tied=UNTIED not in settings)
     enable_gradient_checkpointing(model, config.model.gradient_checkpointing)
     module = SavedGradient(model, config, reference if config.loss.kl_coefficient > 0 else None)
     module.folder = Path(folder)
