@@ -222,6 +222,10 @@ BREAKS = (
           "    cache.batch_repeat_interleave(copies)",
           "    for layer in cache.layers:\n        layer.keys = layer.keys.detach()\n"
           "    cache.batch_repeat_interleave(copies)", "test_gradient_truth"),
+    Break("shared rows look at their prompt", "learning/shared_rows.py",
+          "torch.cat([start.expand(shared_rows.rows, -1, -1, -1), rest], dim=2)",
+          "torch.cat([start.detach().expand(shared_rows.rows, -1, -1, -1), rest], dim=2)",
+          "test_gradient_truth"),
     Break("what is shared predicts no policy token", "learning/batches.py", "first_policy - 1)",
           "first_policy)", "test_batches"),
     Break("a step's trajectories are drawn over all processes", "training/updates.py",

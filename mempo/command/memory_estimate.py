@@ -14,8 +14,8 @@ from mempo.config import ArchitectureConfig, Config
 
 GIB = 1024**3
 
-LOGIT_CHUNK_ELEMENTS = 2**25
-"""Logits that stand in memory at a time (``mempo.learning.logprobs.CHUNK_ELEMENTS``), three times
+LOGIT_CHUNK_ELEMENTS = 2**26
+"""Logits that stand in memory at a time (``mempo.learning.pass_sizes.GPU_LOGITS``), three times
 in float32: themselves, their exponentials and their gradient."""
 
 _BYTES = {"float32": 4, "bfloat16": 2}
@@ -120,7 +120,8 @@ def estimate_memory(
     """
     parameters = parameters or count_parameters(architecture)
     size = _BYTES[config.model.dtype]
-    shards = world_size if config.trainer.strategy == "fsdp2" else 1
+    sharding = config.trainer.sharding
+    shards = world_size // sharding.replicas if config.trainer.strategy == "fsdp2" else 1
     held = -(-parameters.total // shards)
     lora = config.model.lora
     trained = held
@@ -131,7 +132,7 @@ def estimate_memory(
     engine_weights, engine_cache = _engine_memory(config, parameters)
     return MemoryPerDevice(
         weights=trained * 4 + (0 if lora is None else held * size),
-        gradients=trained * 4,
+        gradients=trained * 4 * (shards if sharding.reduce_once else 1),
         lower_copies=trained * size if size < 4 and shards == 1 else 0,
         optimizer_states=trained * 8,
         reference=held * size if config.loss.kl_coefficient > 0 and lora is None else 0,

@@ -38,6 +38,7 @@ MAY_CHANGE: Final = (
     "trainer.checkpoint_every",
     "trainer.keep_last",
     "trainer.lightning",
+    "trainer.sharding",
     "engine.cpu_kv_cache_gib",
     "engine.gpu_kv_cache_gib",
     "engine.gpu_memory_alone",

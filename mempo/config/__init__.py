@@ -35,7 +35,7 @@ from mempo.config.retriever import RetrieverConfig
 from mempo.config.reward import JudgeConfig, RewardConfig
 from mempo.config.rollout import ContextConfig, CurriculumConfig, RolloutConfig
 from mempo.config.tools import ACCESS, DEFAULT_TOOLS, SEARCH, ToolConfig
-from mempo.config.training import OptimizerConfig, SftConfig, TrainerConfig
+from mempo.config.training import OptimizerConfig, SftConfig, ShardingConfig, TrainerConfig
 
 __all__ = [
     "ACCESS",
@@ -69,6 +69,7 @@ __all__ = [
     "RolloutConfig",
     "ScoringConfig",
     "SftConfig",
+    "ShardingConfig",
     "SummaryConfig",
     "ToolConfig",
     "TrainerConfig",

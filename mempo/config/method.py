@@ -35,7 +35,7 @@ class ScoringConfig:
     enabled: bool = True
     filler: str = "I can answer now."
     answer_template: str = "\n<think>{filler}</think>\n<answer>\n{gold}\n</answer>"
-    batch_tokens: int = Field(default=16384, ge=1)
+    batch_tokens: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
     def _check(self) -> ScoringConfig:

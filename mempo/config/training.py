@@ -15,7 +15,8 @@ from mempo.config.strict import STRICT
 
 @dataclass(frozen=True, config=STRICT)
 class OptimizerConfig:
-    """AdamW and how an epoch's trajectories are split."""
+    """AdamW and how an epoch's trajectories are split. ``fused``: a step of either stage is one
+    kernel (``None``: on GPUs)."""
 
     learning_rate: float = Field(default=1e-6, gt=0.0)
     weight_decay: float = Field(default=0.0, ge=0.0)
@@ -27,6 +28,7 @@ class OptimizerConfig:
     updates_per_epoch: int = Field(default=1, ge=1)
     micro_batch_tokens: int = Field(default=8192, ge=1)
     share_prompts: bool = True
+    fused: bool | None = None
 
     @model_validator(mode="after")
     def _check(self) -> OptimizerConfig:
@@ -119,6 +121,22 @@ class SftConfig:
 
 
 @dataclass(frozen=True, config=STRICT)
+class ShardingConfig:
+    """How ``trainer=fsdp2`` trades memory for exchanges.
+
+    ``reshard_after_forward``: gathered weights are given up after a layer's forward pass and
+    gathered again for its backward pass. ``reduce_once``: gradients are reduced in an optimizer
+    step's last micro-batch alone; until then every process holds all of them in float32.
+    ``replicas``: copies of the sharded model; each is sharded over as many processes that follow
+    each other, so that with one copy a machine only gradients cross the network.
+    """
+
+    reshard_after_forward: bool = True
+    reduce_once: bool = False
+    replicas: int = Field(default=1, ge=1)
+
+
+@dataclass(frozen=True, config=STRICT)
 class TrainerConfig:
     """Lightning's trainer. ``strategy`` is ``auto``, ``ddp`` or ``fsdp2``; ``card_gib`` is the
     memory that a plan is held against."""
@@ -132,11 +150,17 @@ class TrainerConfig:
     checkpoint_every: int = Field(default=10, ge=1)
     keep_last: int = Field(default=2, ge=1)
     lightning: LightningConfig = field(default_factory=LightningConfig)
+    sharding: ShardingConfig = field(default_factory=ShardingConfig)
 
     @model_validator(mode="after")
     def _check(self) -> TrainerConfig:
         if self.strategy not in ("auto", "ddp", "fsdp2"):
             raise ValueError(other_strategy(self.strategy))
+        if self.strategy != "fsdp2" and self.sharding != ShardingConfig():
+            raise ValueError(
+                f"trainer.sharding is not read with trainer.strategy={self.strategy}: choose "
+                "trainer=fsdp2, or leave it as it is"
+            )
         if self.devices == "auto" or self.devices >= 1:
             return self
         if self.devices == -1 and self.accelerator != "cpu":

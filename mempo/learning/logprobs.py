@@ -17,10 +17,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from mempo.learning.output_layer import Logits, output_layer_as
+from mempo.learning.pass_sizes import logit_elements
 from mempo.learning.shared_prefix import attention_behind_prefix, prefix_cache
-
-CHUNK_ELEMENTS = 2**25
-"""Logits that exist at one time: 128 MiB in float32."""
+from mempo.learning.shared_rows import SharedRows, needs_one_pass, rows_forward
 
 Entropy = Literal["none", "measured", "trained"]
 
@@ -70,8 +69,11 @@ def token_logprobs(
         entropy: also return the entropy of each wanted position's distribution, with its
             gradient (``trained``) or without (``measured``), which is cheaper.
     """
-    forward = _forward(model, tokens)
     ids, shape = tokens.ids, tokens.ids.shape
+    layout: SharedRows | None = None
+    if tokens.shared and needs_one_pass(model):
+        layout = SharedRows(tokens.shared, shape[1] - tokens.shared, shape[0])
+    forward = _forward(model, tokens, layout)
     rows, columns = tokens.wanted.nonzero(as_tuple=True)  # (N,), (N,)
     nothing_wanted = rows.numel() == 0
     if nothing_wanted:
@@ -79,20 +81,24 @@ def token_logprobs(
         # take part in it.
         rows = torch.zeros(1, dtype=torch.long, device=ids.device)
         columns = rows + shape[1] - 1
-    targets = Targets(rows, columns - 1 - tokens.shared, ids[rows, columns])
+    chosen = ids[rows, columns]
+    if layout is None:
+        targets = Targets(rows, columns - 1 - tokens.shared, chosen)
+    else:
+        targets = Targets(torch.zeros_like(rows), layout.places(rows, columns - 1), chosen)
     values = statistics_at(model, forward, targets, temperature, entropy)
     if nothing_wanted:
         values = values.masked_fill(torch.ones_like(values, dtype=torch.bool), 0.0)
-    chosen, entropies = values.unbind(-1)
+    logprobs, entropies = values.unbind(-1)
     return TokenLogProbs(
-        _placed(chosen, rows, columns, shape),
+        _placed(logprobs, rows, columns, shape),
         _placed(entropies, rows, columns, shape) if entropy != "none" else None,
     )
 
 
-def _forward(model: Any, tokens: WantedTokens) -> Callable[[], Any]:
-    """Runs the model once over what is not shared; the shared tokens are computed at once. Raises
-    ``ValueError`` for tokens that cannot be asked for."""
+def _forward(model: Any, tokens: WantedTokens, layout: SharedRows | None) -> Callable[[], Any]:
+    """Runs the model once over all tokens in ``layout``, or over what is not shared; the shared
+    tokens are then computed at once. Raises ``ValueError`` for tokens that cannot be asked for."""
     ids, wanted, shared = tokens.ids, tokens.wanted, tokens.shared
     if bool(wanted[:, 0].any()):
         raise ValueError("the first token has no log-probability: nothing precedes it")
@@ -104,6 +110,8 @@ def _forward(model: Any, tokens: WantedTokens) -> Callable[[], Any]:
             f"{shared} tokens cannot be computed once for all rows: rows begin with padding, or "
             "log-probabilities are wanted that these tokens predict"
         )
+    if layout is not None:
+        return rows_forward(model, ids, layout)
     cache = prefix_cache(model, ids[:1, :shared], len(ids))
 
     def behind_prefix() -> Any:
@@ -186,7 +194,7 @@ def _in_chunks(
 
     with torch.no_grad():
         vocabulary = head(hidden[:1]).shape[-1]
-    size = max(1, CHUNK_ELEMENTS // vocabulary)
+    size = max(1, logit_elements(hidden.device) // vocabulary)
     if len(targets) <= size:
         return chunk_statistics(hidden, targets)
     parts: list[Tensor] = []

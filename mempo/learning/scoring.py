@@ -28,6 +28,7 @@ from mempo.learning.gold_choice import ALIAS_LIMIT, best_gold, gold_texts, is_cu
 from mempo.learning.memory_rewards import Scored, baseline_value, write_reward
 from mempo.learning.memory_rewards import answer_probability as answer_probability
 from mempo.learning.old_logprobs import trained_sequences, write_old_logprobs
+from mempo.learning.pass_sizes import scoring_tokens
 from mempo.learning.scored_rows import (
     RowKey,
     ScoredRow,
@@ -211,12 +212,13 @@ class MemoryScorer:
         old_temperature: float | None = None,
     ) -> dict[RowKey, Scored]:
         """Scores rows, and with a temperature the policy tokens of the trajectories ``trained``."""
+        batch_tokens = scoring_tokens(self.config.batch_tokens, model)
         if self._as_tree(model):
             sequences = [] if old_temperature is None else trained_sequences(trained)
             logprobs = score_trees(
                 model,
                 rows,
-                self.config.batch_tokens,
+                batch_tokens,
                 sequences,
                 old_temperature or 1.0,
                 progress,
@@ -224,14 +226,14 @@ class MemoryScorer:
             )
         else:
             logprobs = score_padded(
-                model, rows, self.config.batch_tokens, progress, self._batches_on_every_rank
+                model, rows, batch_tokens, progress, self._batches_on_every_rank
             )
             if old_temperature is not None:
                 write_old_logprobs(
                     model,
                     trained,
                     old_temperature,
-                    self.config.batch_tokens,
+                    batch_tokens,
                     self._batches_on_every_rank,
                 )
         return {row.key: Scored(row.text, logp) for row, logp in zip(rows, logprobs, strict=True)}

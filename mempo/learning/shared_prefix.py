@@ -55,7 +55,7 @@ def prefix_cache(model: Any, ids: Tensor, copies: int) -> DynamicCache:
 
 @contextmanager
 def attention_behind_prefix(model: Any) -> Iterator[None]:
-    """Within the block ``sdpa`` goes on from kept keys and values as ``_causal_behind_prefix``
+    """Within the block ``sdpa`` goes on from kept keys and values as ``causal_behind_prefix``
     does. ``eager`` and flash attention stay as they are."""
     config = model.config
     chosen = config._attn_implementation
@@ -67,7 +67,7 @@ def attention_behind_prefix(model: Any) -> Iterator[None]:
         config._attn_implementation = chosen
 
 
-def _causal_behind_prefix(
+def causal_behind_prefix(
     module: torch.nn.Module,
     query: Tensor,
     key: Tensor,
@@ -98,4 +98,4 @@ def _causal_behind_prefix(
 
 
 # A name that transformers knows no mask for gets none.
-AttentionInterface.register(_BEHIND_PREFIX, _causal_behind_prefix)
+AttentionInterface.register(_BEHIND_PREFIX, causal_behind_prefix)

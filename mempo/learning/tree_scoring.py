@@ -232,34 +232,33 @@ def _run_branches(
     branches = [trees[slot.tree].branches[slot.branch] for slot in chunk]
     width = max(slot.column + len(branch.ids) for slot, branch in zip(chunk, branches, strict=True))
     ids = torch.zeros(rows, width, dtype=torch.long)  # (B, L)
-    positions = torch.zeros_like(ids)
-    visible = torch.zeros(rows, width, past + width, dtype=torch.bool)  # (B, L, T + L)
-    # Padding sees itself, so that no row of the mask is empty.
-    visible[:, torch.arange(width), past + torch.arange(width)] = True
+    positions, prefixes = torch.zeros_like(ids), torch.zeros_like(ids)
+    owners = -1 - torch.arange(width).repeat(rows, 1)  # padding is each its own
     row_of: list[int] = []
     column_of: list[int] = []
     counts: list[int] = []
-    for slot, branch in zip(chunk, branches, strict=True):
+    for number, (slot, branch) in enumerate(zip(chunk, branches, strict=True)):
         size, first = len(branch.ids), slot.column
         own = slice(first, first + size)
         ids[slot.row, own] = torch.tensor(branch.ids)
         positions[slot.row, own] = branch.prefix + torch.arange(size)
-        visible[slot.row, own, : branch.prefix] = True
-        visible[slot.row, own, past + first : past + first + size] = torch.ones(
-            size, size, dtype=torch.bool
-        ).tril()
+        prefixes[slot.row, own] = branch.prefix
+        owners[slot.row, own] = number
         counts.append(size - branch.scored_from)
         row_of += [slot.row] * counts[-1]
         column_of += range(first + branch.scored_from, first + size)
     device = next(model.parameters()).device
     row_index, columns = torch.tensor(row_of), torch.tensor(column_of)
+    visible = _visible(prefixes.to(device), owners.to(device), past)
     with _maskable_attention(model) as boolean:
-        mask = visible if boolean else torch.zeros(visible.shape).masked_fill(~visible, -1e30)
+        mask = visible
+        if not boolean:
+            mask = torch.zeros(visible.shape, device=device).masked_fill(~visible, -1e30)
         values = statistics_at(
             model,
             lambda: model(
                 input_ids=ids.to(device),
-                attention_mask=mask.unsqueeze(1).to(device),
+                attention_mask=mask.unsqueeze(1),
                 position_ids=positions.to(device),
                 past_key_values=cache,
                 use_cache=True,
@@ -271,6 +270,18 @@ def _run_branches(
             ),
         )
     return list(torch.split(values[:, 0].cpu(), counts))
+
+
+def _visible(prefixes: Tensor, owners: Tensor, past: int) -> Tensor:
+    """Whether a token of ``prefixes`` and ``owners`` [B, L] looks at each of the ``past`` kept ones
+    and of its own pass, bool [B, L, past + L]: at its branch's prefix, and at what stands before it
+    in its branch. Made where it is used: on a GPU a mask of ``MASK_ELEMENTS`` is not carried
+    there."""
+    device, width = owners.device, owners.shape[1]
+    kept = torch.arange(past, device=device) < prefixes.unsqueeze(-1)  # (B, L, T)
+    same = owners.unsqueeze(-1) == owners.unsqueeze(-2)  # (B, L, L)
+    before = torch.ones(width, width, dtype=torch.bool, device=device).tril()
+    return torch.cat([kept, same & before], dim=-1)
 
 
 @contextmanager

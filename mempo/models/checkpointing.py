@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, Literal
 
@@ -27,13 +29,45 @@ def enable_gradient_checkpointing(model: Any, setting: bool | Literal["selective
     """``True`` keeps a layer's input and computes the layer again; ``selective`` keeps the results
     of matrix products and attention and computes the rest again, which costs little time.
 
-    Models that transformers loads are in eval mode, in which neither has an effect.
+    A layer that is computed again uses the attention of its first computation, whatever the model
+    is set to by then. Models that transformers loads are in eval mode, in which none of this has an
+    effect.
     """
-    settings: dict[str, Any] = {"use_reentrant": False}
-    if setting == "selective":
-        settings["context_fn"] = partial(create_selective_checkpoint_contexts, _policy)
     if setting:
-        model.gradient_checkpointing_enable(settings)
+        contexts = partial(_contexts, model.config, setting == "selective")
+        model.gradient_checkpointing_enable({"use_reentrant": False, "context_fn": contexts})
+
+
+def repeats_attention(model: Any) -> bool:
+    """Whether ``enable_gradient_checkpointing`` has enabled it."""
+    functions = (getattr(part, "_gradient_checkpointing_func", None) for part in model.modules())
+    contexts = [
+        getattr(function, "keywords", {}).get("context_fn")
+        for function in functions
+        if function is not None
+    ]
+    return all(getattr(one, "func", None) is _contexts for one in contexts)
+
+
+def _contexts(config: Any, selective: bool) -> tuple[Any, Any]:
+    """Around a layer's first computation, which is about to begin, and around its second."""
+    first, second = (
+        create_selective_checkpoint_contexts(_policy)
+        if selective
+        else (nullcontext(), nullcontext())
+    )
+    return first, _with_attention(config, config._attn_implementation, second)
+
+
+@contextmanager
+def _with_attention(config: Any, name: str, inner: AbstractContextManager[Any]) -> Iterator[None]:
+    later = config._attn_implementation
+    config._attn_implementation = name
+    try:
+        with inner:
+            yield
+    finally:
+        config._attn_implementation = later
 
 
 def _policy(context: Any, operator: Any, *arguments: Any, **named: Any) -> CheckpointPolicy:

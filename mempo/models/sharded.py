@@ -20,25 +20,68 @@ from huggingface_hub import snapshot_download
 from peft import PeftModel
 from safetensors import safe_open
 from torch import Tensor, nn
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import distribute_tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.core_model_loading import revert_weight_conversion
 
+from mempo.config import ShardingConfig
+from mempo.runtime.errors import ConfigError
+
 _INDEX = "model.safetensors.index.json"
 
 
-def shard(model: Any, mesh: Any, dtype: str) -> None:
-    """Splits every layer, then what is left, over the mesh's ``data_parallel`` dimension.
+def shard(model: Any, mesh: Any, dtype: str, sharding: ShardingConfig | None = None) -> None:
+    """Splits every layer, embedding and output layer, then what is left, over the mesh's
+    ``data_parallel`` dimension; with ``sharding.replicas`` over a part of it, and copied.
 
-    Passes gather one layer at a time, in ``dtype``; gradients are reduced in float32.
+    Passes gather one of them at a time, in ``dtype``; gradients are reduced in float32. An
+    embedding that is the output layer too is needed at both ends of a pass and stays with the rest.
+    Raises ``ConfigError`` for processes that cannot be divided among the copies.
     """
+    sharding = sharding or ShardingConfig()
     lower = torch.bfloat16 if dtype == "bfloat16" else None
-    precision = MixedPrecisionPolicy(param_dtype=lower, reduce_dtype=torch.float32)
+    settings: dict[str, Any] = {
+        "mesh": _copies(mesh["data_parallel"], sharding.replicas),
+        "mp_policy": MixedPrecisionPolicy(param_dtype=lower, reduce_dtype=torch.float32),
+    }
     whole: Any = model.get_base_model() if isinstance(model, PeftModel) else model
-    for layer in decoder_layers(whole):
-        fully_shard(layer, mesh=mesh["data_parallel"], mp_policy=precision)
-    fully_shard(model, mesh=mesh["data_parallel"], mp_policy=precision)
+    for part in (*decoder_layers(whole), *_ends(whole)):
+        fully_shard(part, reshard_after_forward=sharding.reshard_after_forward, **settings)
+    fully_shard(model, **settings)
+
+
+def keep_gradients_local(model: Any, local: bool, sharding: ShardingConfig) -> None:
+    """Whether the backward passes to come leave gradients as far from their sum as ``sharding``
+    lets them, or add up all that was left. Without effect on a model that is not sharded."""
+    if not isinstance(model, FSDPModule):
+        return
+    if sharding.reduce_once:
+        model.set_requires_gradient_sync(not local)
+    elif sharding.replicas > 1:
+        model.set_requires_all_reduce(not local)
+
+
+def _copies(mesh: Any, replicas: int) -> Any:
+    """The processes of ``mesh``, or their [copies, shards]."""
+    if replicas == 1:
+        return mesh
+    if mesh.size() % replicas:
+        raise ConfigError(
+            f"trainer.sharding.replicas={replicas} does not divide the {mesh.size()} processes: "
+            "give one that does, such as trainer.num_nodes"
+        )
+    shape = (replicas, mesh.size() // replicas)
+    return init_device_mesh(mesh.device_type, shape, mesh_dim_names=("replicate", "shard"))
+
+
+def _ends(model: Any) -> list[Any]:
+    """Embedding and output layer, unless they share their weight."""
+    ends = [model.get_input_embeddings(), model.get_output_embeddings()]
+    if None in ends or ends[0].weight is ends[1].weight:
+        return []
+    return ends
 
 
 def decoder_layers(model: Any) -> list[Any]:
@@ -50,9 +93,16 @@ def decoder_layers(model: Any) -> list[Any]:
     raise ValueError(f"{type(model).__name__} has no list of {count} layers to shard")
 
 
-def shard_and_fill(model: Any, mesh: Any, dtype: str, folder: str, device: torch.device) -> None:
+def shard_and_fill(
+    model: Any,
+    mesh: Any,
+    dtype: str,
+    folder: str,
+    device: torch.device,
+    sharding: ShardingConfig | None = None,
+) -> None:
     """``shard``, and ``fill`` from ``folder`` where the model has no weights yet."""
-    shard(model, mesh, dtype)
+    shard(model, mesh, dtype, sharding)
     if any(parameter.is_meta for parameter in model.parameters()):
         fill(model, folder, device)
 

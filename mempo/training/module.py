@@ -22,9 +22,10 @@ from mempo.learning.logprobs import WantedTokens, token_logprobs
 from mempo.learning.loss import LossInputs, NonFiniteTokenError, policy_loss
 from mempo.learning.shared_prefix import unsupported_reason
 from mempo.models.lora import named_weights, without_adapters
-from mempo.models.sharded import shard_and_fill
+from mempo.models.sharded import keep_gradients_local, shard_and_fill
 from mempo.runtime.phases import Phases
 from mempo.runtime.seeds import derive_seed
+from mempo.training.adamw import adamw
 from mempo.training.interface import SampledPolicy, TrainedPolicy
 from mempo.training.update_sums import TOKEN_MEANS, UpdateSums
 
@@ -90,7 +91,8 @@ class MemPOModule(L.LightningModule, TrainedPolicy, SampledPolicy):
         for model in (self.model, self.reference):
             if model is not None:
                 dtype = self.config.model.dtype
-                shard_and_fill(model, mesh, dtype, self.start_folder, self.device)
+                sharding = self.config.trainer.sharding
+                shard_and_fill(model, mesh, dtype, self.start_folder, self.device, sharding)
 
     def on_train_start(self) -> None:
         # A checkpoint holds the learning rate that its own schedule gave. Where the schedule is the
@@ -149,11 +151,13 @@ class MemPOModule(L.LightningModule, TrainedPolicy, SampledPolicy):
 
     def configure_optimizers(self) -> Any:
         settings = self.config.optimizer
-        optimizer = torch.optim.AdamW(
-            [parameter for parameter in self.model.parameters() if parameter.requires_grad],
-            lr=settings.learning_rate,
-            betas=settings.betas,
-            weight_decay=settings.weight_decay,
+        optimizer = adamw(
+            self.model,
+            self.device,
+            settings.fused,
+            settings.learning_rate,
+            settings.betas,
+            settings.weight_decay,
         )
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer,
@@ -203,15 +207,8 @@ class MemPOModule(L.LightningModule, TrainedPolicy, SampledPolicy):
 
     @property
     def shares_prompts(self) -> bool:
-        """Whether a pass may go on from the keys and values of another: not where layers are
-        computed again in the backward pass, and not where the model is sharded, since all processes
-        must then run the same number of passes."""
-        return (
-            self.config.optimizer.share_prompts
-            and not self.config.model.gradient_checkpointing
-            and self.device_mesh is None
-            and unsupported_reason(self.model) is None
-        )
+        """Whether tokens that rows begin with may be computed once for all of them."""
+        return self.config.optimizer.share_prompts and unsupported_reason(self.model) is None
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """The policy's parameters by Hugging Face name, one at a time, gathered where sharded and
@@ -252,7 +249,9 @@ class MemPOModule(L.LightningModule, TrainedPolicy, SampledPolicy):
         cast(LRScheduler, self.lr_schedulers()).step()
 
     def _gradients_stay_local(self, local: bool) -> Any:
-        """Under DDP, gradients are exchanged only in an update's last micro-batch."""
+        """Under DDP, gradients are exchanged only in an update's last micro-batch; sharded, as the
+        settings say."""
+        keep_gradients_local(self.model, local, self.config.trainer.sharding)
         wrapped = self.trainer.strategy.model
         if local and isinstance(wrapped, DistributedDataParallel):
             return wrapped.no_sync()

@@ -198,7 +198,7 @@ def _fine_tune(
     policy = load_policy(base, config, frozen=lora is not None)
     if lora is not None:
         policy = add_adapters(policy, lora)
-    module = SftModule(policy, config.sft, config.model.dtype, base, texts.heldout)
+    module = SftModule(policy, config, base, texts.heldout)
     trainer = L.Trainer(
         **trainer_arguments(config, "sft"),
         max_epochs=1,
@@ -253,7 +253,7 @@ def _profiler(name: str | None, folder: str, stage: str) -> Profiler | None:
 
 def _strategy(config: TrainerConfig) -> Strategy | str:
     if config.strategy == "ddp":
-        return DDPStrategy(process_group_backend=None)
+        return DDPStrategy(process_group_backend=None, gradient_as_bucket_view=True)
     if config.strategy == "fsdp2":
         return _ShardedOverAllRanks(tensor_parallel_size=1)
     return "auto"

@@ -21,12 +21,13 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, Dataset
 
-from mempo.config import SftConfig
+from mempo.config import Config, SftConfig
 from mempo.demonstrations.encoding import TrainingText
 from mempo.learning.batches import group_by_tokens
 from mempo.learning.logprobs import WantedTokens, token_logprobs
-from mempo.models.sharded import shard_and_fill
+from mempo.models.sharded import keep_gradients_local, shard_and_fill
 from mempo.runtime.seeds import derive_seed
+from mempo.training.adamw import adamw
 
 
 @dataclass(frozen=True)
@@ -101,16 +102,15 @@ class SftModule(L.LightningModule):
     def __init__(
         self,
         model: torch.nn.Module,
-        config: SftConfig,
-        dtype: str = "float32",
+        config: Config,
         start: str = "",
         heldout: Sequence[TrainingText] = (),
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.model = model
-        self.config = config
-        self.dtype_of_passes = dtype
+        self.config = config.sft
+        self.run = config
         self.start_folder = start
         self.heldout = heldout
         self._step_loss = 0.0
@@ -121,7 +121,14 @@ class SftModule(L.LightningModule):
         if mesh is None or getattr(self, "_sharded", False):
             return
         self._sharded = True
-        shard_and_fill(self.model, mesh, self.dtype_of_passes, self.start_folder, self.device)
+        shard_and_fill(
+            self.model,
+            mesh,
+            self.run.model.dtype,
+            self.start_folder,
+            self.device,
+            self.run.trainer.sharding,
+        )
 
     def on_train_start(self) -> None:
         self._tell_heldout_loss("before")
@@ -162,6 +169,7 @@ class SftModule(L.LightningModule):
         logprobs = token_logprobs(
             self.model, WantedTokens(batch.ids, batch.attention_mask, batch.trained)
         ).logprobs
+        keep_gradients_local(self.model, not batch.last_of_step, self.run.trainer.sharding)
         loss = -logprobs.sum() / batch.step_tokens * self.trainer.world_size
         self.manual_backward(loss)
         self._step_loss += float(loss.detach())
@@ -178,11 +186,14 @@ class SftModule(L.LightningModule):
         self._step_loss = 0.0
 
     def configure_optimizers(self) -> Any:
-        optimizer = torch.optim.AdamW(
-            [parameter for parameter in self.model.parameters() if parameter.requires_grad],
-            lr=self.config.learning_rate,
-            weight_decay=self.config.weight_decay,
-            betas=(0.9, 0.98),
+        settings, fused = self.config, self.run.optimizer.fused
+        optimizer = adamw(
+            self.model,
+            self.device,
+            fused,
+            settings.learning_rate,
+            (0.9, 0.98),
+            settings.weight_decay,
         )
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, self._learning_rate_factor)
         return {"optimizer": optimizer, "lr_scheduler": schedule}

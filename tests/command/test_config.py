@@ -389,6 +389,10 @@ HTTP = [*LOCAL, "retriever=http", "retriever.url=http://127.0.0.1:8000"]
         (["trainer.strategy=fsdp"], ["trainer.strategy=fsdp", "trainer=fsdp2"]),
         (["trainer.strategy=deepspeed_stage_3"], ["deepspeed_stage_3", "vLLM", "trainer=fsdp2"]),
         (["trainer.strategy=ddp_spawn"], ["trainer.strategy=ddp_spawn", "trainer=ddp"]),
+        (
+            ["trainer=ddp", "trainer.sharding.replicas=2"],
+            ["trainer.sharding is not read with trainer.strategy=ddp", "trainer=fsdp2"],
+        ),
         (["trainer.strategy=tpu"], ["trainer.strategy='tpu'", "'auto'", "'fsdp2'"]),
         (["trainer.lightning.profiler=best"], ["trainer.lightning.profiler", "'simple'"]),
         (["evaluation.contexts=[all]"], ["evaluation.contexts", "'all'", "'memory' or 'full'"]),

@@ -21,7 +21,7 @@ from mempo.command.memory_estimate import (
 from mempo.command.plan import make_plan, planned_world_size, print_plan
 from mempo.command.supervised_plan import SupervisedPlan
 from mempo.config import ArchitectureConfig, LoraSettings
-from mempo.learning.logprobs import CHUNK_ELEMENTS
+from mempo.learning.pass_sizes import GPU_LOGITS
 from mempo.models.lora import add_adapters
 from mempo.runtime.errors import ConfigError
 from tests.support.families import FAMILIES, write_family
@@ -81,8 +81,8 @@ def test_memory_of_a_bfloat16_model_on_one_device() -> None:
     assert memory.engine_weights == 2 * n
     assert memory.engine == int(0.4 * 80 * GIB)
     assert memory.activations == 24 * (8 * 896 + 2 * 128 + 4 * 4864) * 8192 * 2
-    assert memory.logits == 3 * 4 * 2**25
-    assert LOGIT_CHUNK_ELEMENTS == CHUNK_ELEMENTS
+    assert memory.logits == 3 * 4 * 2**26
+    assert LOGIT_CHUNK_ELEMENTS == GPU_LOGITS
     assert memory.total == memory.training + memory.engine
 
 

@@ -24,6 +24,7 @@ from transformers import (
 )
 
 from mempo.learning.logprobs import WantedTokens, token_logprobs
+from mempo.models.checkpointing import enable_gradient_checkpointing
 
 ROOT = Path(__file__).resolve().parents[2]
 VOCABULARY = 60
@@ -124,7 +125,7 @@ def test_trl_4975_gradient_equals_that_of_a_plain_log_softmax(
     model: Any, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The wanted tokens have holes between them, and none of the others is trained."""
-    monkeypatch.setattr("mempo.learning.logprobs.CHUNK_ELEMENTS", chunk * VOCABULARY)
+    monkeypatch.setattr("mempo.learning.pass_sizes.CPU_LOGITS", chunk * VOCABULARY)
     ids, attention, wanted, _ = padded("left")
     model.zero_grad()
     token_logprobs(model, WantedTokens(ids, attention, wanted)).logprobs.sum().backward()
@@ -190,7 +191,7 @@ def test_the_first_token_has_no_logprob(model: Any) -> None:
 def test_chunks_change_nothing(model: Any, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     ids, attention, wanted, _ = padded("right")
     whole = token_logprobs(model, WantedTokens(ids, attention, wanted), 0.7, entropy="trained")
-    monkeypatch.setattr("mempo.learning.logprobs.CHUNK_ELEMENTS", chunk * VOCABULARY)
+    monkeypatch.setattr("mempo.learning.pass_sizes.CPU_LOGITS", chunk * VOCABULARY)
     parts = token_logprobs(model, WantedTokens(ids, attention, wanted), 0.7, entropy="trained")
     torch.testing.assert_close(parts.logprobs, whole.logprobs)
     torch.testing.assert_close(parts.entropy, whole.entropy)
@@ -306,28 +307,52 @@ def rows_behind_a_prompt(own: int) -> tuple[Tensor, Tensor, Tensor]:
     return ids, attention.long(), wanted
 
 
+@pytest.mark.parametrize("again", [False, True, "selective"])
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("own", [5, 60])
 def test_a_prompt_that_is_computed_once_changes_nothing(
-    model: Any, own: int, attention: str
+    model: Any, own: int, attention: str, again: Any
 ) -> None:
-    """Values and gradients, for rows that get a mask on CPUs and for rows that get none."""
+    """Values and gradients, for rows that get a mask on CPUs and for rows that get none, in two
+    passes and, with gradient checkpointing, in one."""
     ids, padding, wanted = rows_behind_a_prompt(own)
     model.set_attn_implementation(attention)
     found, gradients = [], []
     for shared in (0, SHARED):
         model.zero_grad()
+        if shared and again:
+            enable_gradient_checkpointing(model.train(), again)
         result = token_logprobs(model, WantedTokens(ids, padding, wanted, shared), 0.7, "trained")
         assert result.entropy is not None
         (result.logprobs.sum() + 0.1 * result.entropy.square().sum()).backward()
         found.append(torch.stack([result.logprobs, result.entropy]).detach())
         gradients.append({name: p.grad.clone() for name, p in model.named_parameters()})
+    model.eval()
+    model.gradient_checkpointing_disable()
     model.set_attn_implementation("sdpa")
     torch.testing.assert_close(found[1], found[0], atol=1e-5, rtol=1e-5)
     assert int((found[0][0] != 0).sum()) == (own - 1) + (own - 2) + 1
     for name, expected in gradients[0].items():
         torch.testing.assert_close(gradients[1][name], expected, atol=1e-3, rtol=1e-4)
     assert max(float(grad.abs().max()) for grad in gradients[0].values()) > 1.0
+
+
+def test_one_pass_refuses_what_would_give_another_gradient(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Layers that are computed again without the attention of their first time, and attention that
+    is not known."""
+    tokens = WantedTokens(*rows_behind_a_prompt(5), SHARED)
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    model.train()
+    with pytest.raises(ValueError, match="not enabled by enable_gradient_checkpointing"):
+        token_logprobs(model, tokens)
+    enable_gradient_checkpointing(model, True)
+    monkeypatch.setattr(model.config, "_attn_implementation", "flex_attention")
+    with pytest.raises(ValueError, match=r"model\.attention=flex_attention .*share_prompts=false"):
+        token_logprobs(model, tokens)
+    model.gradient_checkpointing_disable()
+    model.eval()
 
 
 def test_what_shared_tokens_predict_cannot_be_wanted(model: Any) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,9 +17,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from mempo.agent.conversation import Conversation
 from mempo.command.cli import compose
 from mempo.config import EngineConfig, ScoringConfig
+from mempo.learning.logprobs import WantedTokens, token_logprobs
 from mempo.learning.scored_rows import encode_answer
 from mempo.learning.scoring import MemoryScorer
 from mempo.learning.shared_prefix import unsupported_reason
+from mempo.models.checkpointing import enable_gradient_checkpointing
 from mempo.models.families import check_family
 from mempo.models.loading import load_policy
 from mempo.models.lora import named_weights
@@ -177,3 +180,26 @@ def make_trajectory(conversation: Conversation) -> Trajectory:
         trajectory.rounds.append(round_)
         sequence.append_context(conversation.observation_ids("<information>a</information>"))
     return trajectory
+
+
+@pytest.mark.parametrize("family", sorted(set(FAMILIES) - set(PADDED)))
+def test_prompts_are_computed_once_under_checkpointing(family: str, tmp_path: Path) -> None:
+    """Log-probabilities and gradients of three rows behind one prompt, against whole rows."""
+    write_family(family, tmp_path)
+    model: Any = load_policy(str(tmp_path), compose("train", [])).train()
+    ids = torch.randint(40, (3, 20), generator=torch.Generator().manual_seed(2))
+    ids[:, :9] = ids[0, :9]
+    wanted = torch.zeros(ids.shape, dtype=torch.bool)
+    wanted[:, 12:] = True
+    found, gradients = [], []
+    for shared in (0, 9):
+        model.zero_grad()
+        enable_gradient_checkpointing(model, bool(shared))
+        tokens = WantedTokens(ids, torch.ones_like(ids), wanted, shared)
+        found.append(token_logprobs(model, tokens).logprobs)
+        found[-1].sum().backward()
+        gradients.append({name: p.grad.clone() for name, p in model.named_parameters()})
+    torch.testing.assert_close(found[1], found[0], atol=1e-5, rtol=1e-5)
+    largest = max(float(grad.abs().max()) for grad in gradients[0].values())
+    for name, expected in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], expected, atol=1e-5 * largest, rtol=1e-3)

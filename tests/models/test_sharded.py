@@ -46,7 +46,7 @@ def save_model(folder: Path, *, tied: bool) -> torch.nn.Module:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lora", ["whole", "lora"])
+@pytest.mark.parametrize("lora", ["whole", "lora", "copies"])
 def test_two_processes_of_torchrun_read_the_weights_of_a_sharded_model(
     tmp_path: Path, lora: str
 ) -> None:

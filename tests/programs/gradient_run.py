@@ -1,8 +1,8 @@
 """Takes three optimizer steps on given trajectories on two CPU processes, an epoch each.
 
 Saves the first step's gradient, the norms of all and the weights after the last. Run by
-test_gradient_truth.py as ``gradient_run.py FOLDER STRATEGY VARIANT``. The trajectories are those of
-that test; the first process gets seven of them and the second five.
+test_gradient_truth.py as ``gradient_run.py FOLDER STRATEGY VARIANT [SETTING ...]``. The
+trajectories are those of that test; the first process gets seven of them and the second five.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import lightning as L
 import torch
+from torch.distributed.fsdp import FSDPModule
 from torch.utils.data import DataLoader
 
 from mempo.command.cli import compose
 from mempo.config import Config
 from mempo.learning.batches import Batch
+from mempo.models.checkpointing import enable_gradient_checkpointing
 from mempo.runtime.library_warnings import quiet_libraries
 from mempo.runtime.processes import finish_collectives_at_exit
 from mempo.training.module import MemPOModule
 from mempo.trajectory import Trajectory
 from tests.learning.test_gradient_truth import (
     STEPS,
+    UNTIED,
     VARIANTS,
     epoch_dataset,
     make_case,
@@ -61,6 +64,11 @@ class SavedGradient(MemPOModule):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.norms: list[float] = []
+        self.shares = False
+
+    def training_step(self, batch: Batch, batch_idx: int) -> None:
+        self.shares = self.shares or batch.shared > 0
+        super().training_step(batch, batch_idx)
 
     def _step(self) -> None:
         if not self.norms:
@@ -71,7 +79,12 @@ class SavedGradient(MemPOModule):
 
     def on_train_end(self) -> None:
         weights = {name: whole(p.detach()) for name, p in self.model.named_parameters()}
-        after = {"norms": self.norms, "weights": weights}
+        after = {
+            "norms": self.norms,
+            "weights": weights,
+            "shares": self.shares,
+            "parts": sum(isinstance(part, FSDPModule) for part in self.model.modules()),
+        }
         torch.save(after, self.folder / f"after-{self.global_rank}.pt")
 
 
@@ -79,7 +92,7 @@ def whole(value: Any) -> Any:
     return value.full_tensor() if hasattr(value, "full_tensor") else value
 
 
-def main(folder: str, strategy: str, variant: str) -> None:
+def main(folder: str, strategy: str, variant: str, *settings: str) -> None:
     from mempo.training.run import trainer_arguments
 
     quiet_libraries()
@@ -91,9 +104,11 @@ def main(folder: str, strategy: str, variant: str) -> None:
             f"trainer={strategy}",
             "trainer.accelerator=cpu",
             "trainer.devices=2",
+            *(one for one in settings if one != UNTIED),
         ],
     )
-    model, reference, groups = make_case(config)
+    model, reference, groups = make_case(config, tied=UNTIED not in settings)
+    enable_gradient_checkpointing(model, config.model.gradient_checkpointing)
     module = SavedGradient(model, config, reference if config.loss.kl_coefficient > 0 else None)
     module.folder = Path(folder)
     trainer = L.Trainer(
