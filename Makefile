@@ -23,7 +23,7 @@ INSTALLED := $(VENV)/.installed-$(ENGINE)
 INSTALLED_DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install clean-install train evaluate test test-long families coverage break-formulas list-tests bench study locks lint format typecheck clean
+.PHONY: help install clean-install train evaluate test test-long families coverage break-formulas list-tests bench gpu-check study locks lint format typecheck clean
 
 help:  ## list what there is
 	@echo "make TARGET [ARGS=\"...\"] [PYTHON=python3.12] [GPU=1]"
@@ -100,6 +100,9 @@ study: $(INSTALLED)  ## train and evaluate what docs/study.md reports; ARGS=--qu
 
 bench: $(INSTALLED)  ## time every claim of docs/benchmarks.md, a table last; ARGS=--full for its shapes
 	@$(BIN)/python benchmarks/table.py $(ARGS)
+
+gpu-check: $(INSTALLED)  ## what works on this machine's GPUs, as a page to send in; ARGS=--quick
+	@$(BIN)/python -m gpu_check $(ARGS)
 
 locks:  ## resolve the requirements and write the lock files; ARGS=--upgrade takes newer versions
 	@$(or $(PYTHON),python3) scripts/lock_requirements.py $(ARGS)

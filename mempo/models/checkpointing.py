@@ -51,11 +51,8 @@ def repeats_attention(model: Any) -> bool:
 
 def _contexts(config: Any, selective: bool) -> tuple[Any, Any]:
     """Around a layer's first computation, which is about to begin, and around its second."""
-    first, second = (
-        create_selective_checkpoint_contexts(_policy)
-        if selective
-        else (nullcontext(), nullcontext())
-    )
+    create: Any = create_selective_checkpoint_contexts
+    first, second = create(_policy) if selective else (nullcontext(), nullcontext())
     return first, _with_attention(config, config._attn_implementation, second)
 
 
