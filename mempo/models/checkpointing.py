@@ -51,8 +51,7 @@ def repeats_attention(model: Any) -> bool:
 
 def _contexts(config: Any, selective: bool) -> tuple[Any, Any]:
     """Around a layer's first computation, which is about to begin, and around its second."""
-    create: Any = create_selective_checkpoint_contexts
-    first, second = create(_policy) if selective else (nullcontext(), nullcontext())
+    first, second = _selective_contexts() if selective else (nullcontext(), nullcontext())
     return first, _with_attention(config, config._attn_implementation, second)
 
 
@@ -70,3 +69,6 @@ def _with_attention(config: Any, name: str, inner: AbstractContextManager[Any]) 
 def _policy(context: Any, operator: Any, *arguments: Any, **named: Any) -> CheckpointPolicy:
     kept = operator in _KEPT
     return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+_selective_contexts = partial(create_selective_checkpoint_contexts, _policy)
