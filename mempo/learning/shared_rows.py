@@ -156,7 +156,7 @@ def _of_shared_rows(name: str) -> Callable[..., Any]:
 def _split(states: Tensor, layout: SharedRows) -> tuple[Tensor, Tensor]:
     """[1, H, S + B · L, D] to [1, H, S, D] and [B, H, L, D]."""
     first, own = torch.split(states, [layout.shared, layout.rows * layout.own], dim=2)
-    return first, own[0].unflatten(1, (layout.rows, layout.own)).transpose(0, 1)
+    return first, own[0].reshape(own.shape[1], layout.rows, layout.own, -1).transpose(0, 1)
 
 
 for _name in _ATTENTION:

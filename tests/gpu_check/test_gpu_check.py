@@ -1,4 +1,5 @@
-"""``make gpu-check`` on a machine without a GPU: what it runs, and that it can be red."""
+"""``make gpu-check`` on a machine without a GPU: what it runs, and that it can be red
+(specification section 10)."""
 
 from __future__ import annotations
 
