@@ -28,6 +28,7 @@ from mempo.command.supervised_plan import (
     supervised_lines,
     supervised_remedy,
 )
+from mempo.command.time_plan import Card, Work, read_card, time_tables, work_of
 from mempo.config import Config
 from mempo.runtime.errors import ConfigError
 
@@ -42,7 +43,8 @@ ASSUMED_DEVICES = 8
 class Plan:
     """What a configuration asks for. Token and row counts are upper bounds per epoch, over all
     devices; ``advice`` is one sentence that says whether it fits and what to change if not.
-    ``supervised`` is ``None`` without a supervised start, which comes before RL and its engine."""
+    ``supervised`` is ``None`` without a supervised start, which comes before RL and its engine.
+    ``card`` is ``None`` where hours are not asked for."""
 
     model: str
     parameters: ParameterCount
@@ -57,6 +59,8 @@ class Plan:
     fits: bool
     advice: str
     supervised: SupervisedPlan | None = None
+    work: Work | None = None
+    card: Card | None = None
 
 
 def planned_world_size(config: Config, gpus: int) -> tuple[int, bool]:
@@ -113,6 +117,8 @@ def make_plan(config: Config, world_size: int, devices_assumed: bool = False) ->
         fits=_fits(config, memory) and starts,
         advice=advice,
         supervised=supervised,
+        work=work_of(config, sizes.architecture, sizes.parameters, sizes.adapters),
+        card=None if config.trainer.card is None else read_card(config.trainer.card),
     )
 
 
@@ -224,6 +230,9 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
         ],
     )
     _print_rows(console, "Memory per device", _memory_rows(plan.memory))
+    if plan.work is not None and plan.card is not None:
+        for title, rows in time_tables(plan.work, plan.card, plan.devices):
+            _print_rows(console, title, rows)
     console.print(supervised_lines(plan.supervised), highlight=False)
     console.print(plan.advice, style="green" if plan.fits else "bold red", highlight=False)
 

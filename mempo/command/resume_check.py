@@ -31,6 +31,7 @@ MAY_CHANGE: Final = (
     "logger",
     "evaluation",
     "trainer.accelerator",
+    "trainer.card",
     "trainer.card_gib",
     "trainer.devices",
     "trainer.num_nodes",

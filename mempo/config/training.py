@@ -139,13 +139,14 @@ class ShardingConfig:
 @dataclass(frozen=True, config=STRICT)
 class TrainerConfig:
     """Lightning's trainer. ``strategy`` is ``auto``, ``ddp`` or ``fsdp2``; ``card_gib`` is the
-    memory that a plan is held against."""
+    memory that a plan is held against, ``card`` the name of the GPU for its hours."""
 
     strategy: str = "auto"
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"
     devices: int | Literal["auto"] = "auto"
     num_nodes: int = Field(default=1, ge=1)
     card_gib: float = Field(default=80.0, gt=0.0)
+    card: str | None = None
     max_epochs: int = Field(default=100, ge=1)
     checkpoint_every: int = Field(default=10, ge=1)
     keep_last: int = Field(default=2, ge=1)
