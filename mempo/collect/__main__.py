@@ -70,6 +70,11 @@ def _check_numbers(parser: argparse.ArgumentParser, options: argparse.Namespace)
     for name in ("attempts", "tasks", "per_question"):
         if (value := getattr(options, name)) is not None and value < 1:
             parser.error(f"--{name.replace('_', '-')} {value}: at least 1")
+    if options.teacher != "model" and (options.attempts or 1) > 1:
+        parser.error(
+            f"--attempts {options.attempts}: --teacher {options.teacher} says the same every time, "
+            "so it has one attempt"
+        )
     if not 0.0 < options.threshold <= 1.0:
         parser.error(f"--threshold {options.threshold:g}: above 0, at most 1")
     if options.share is not None and not 0.0 <= options.share[0] <= options.share[1] <= 1.0:
@@ -101,7 +106,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--teacher", choices=get_args(Teacher), default="model",
         help="in place of a model, world: the oracle of the generated world; gold: one that knows "
         "the answers, and shows where they stand")  # fmt: skip
-    add("--attempts", type=int, metavar="N", help="at each question (default: 4)")
+    add("--attempts", type=int, metavar="N",
+        help="at each question (default: 4; --teacher world and gold have one)")  # fmt: skip
     add("--tasks", type=int, metavar="N", help="the first so many questions (default: all)")
     add("--split", choices=("train", "heldout"), default="train",
         help="which questions (default: train)")  # fmt: skip

@@ -32,6 +32,8 @@ def evaluate_program(cfg: DictConfig) -> None:
     overrides = HydraConfig.get().overrides.task
     settings = evaluation_settings(overrides, str(cfg.run_dir))
     config = settings.config
+    if config.dry_run:
+        raise ConfigError("dry_run=true: only training prints a plan; leave it out")
     share = own_share()
     if share is not None:
         _prepare(share, config, overrides)

@@ -171,6 +171,7 @@ def test_other_settings_are_refused(
         (["a", "--teacher", "world", "--output", "a.jsonl"], "takes no model"),
         (["a", "--output", "a.parquet"], ".jsonl"),
         (["a", "--output", "a.jsonl", "--attempts", "0"], "--attempts 0: at least 1"),
+        (["--teacher", "gold", "--output", "a.jsonl", "--attempts", "3"], "one attempt"),
         (["a", "--output", "a.jsonl", "--share", "0.9", "0.1"], "the lower one first"),
         (["a", "--output", "a.jsonl", "--threshold", "0"], "above 0"),
     ],

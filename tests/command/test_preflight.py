@@ -48,6 +48,13 @@ def test_a_server_is_not_trained_with(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_an_evaluation_prints_no_plan(tmp_path: Path) -> None:
+    arguments = ["evaluation.model_path=mempo/demonstrations/shipped", "model=tiny", "dry_run=true"]
+    told = run_program("evaluate.py", *arguments, f"run_dir={tmp_path}/run", expect=2)
+    assert "dry_run=true: only training prints a plan" in told
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "epoch-00001.ckpt"
     torch.save({"state_dict": {"model.a": torch.zeros(2, 3), "model.b": torch.zeros(4)}}, path)
