@@ -50,11 +50,12 @@ class Use:
     """What the engine is started for. ``dtype`` is what ``engine.dtype=auto`` means, ``needed`` the
     longest context that will be asked of it where ``engine.max_model_len`` is null (``None``: as
     long as the model can). ``synced``: weights are synced before anything is sampled, so that the
-    folder's own need not be read."""
+    folder's own need not be read. ``timeout_s``: how long its parts wait for one another."""
 
     dtype: str = "float32"
     needed: int | None = None
     synced: bool = False
+    timeout_s: int = 1800
 
 
 ANY_USE: Final = Use()
@@ -78,6 +79,8 @@ def shared_arguments(config: EngineConfig, use: Use, distributed: bool) -> dict[
         arguments["load_format"] = "dummy"
     if distributed:  # this process's device is its own, and parts may be in other processes
         arguments["distributed_executor_backend"] = "external_launcher"
+        arguments["distributed_timeout_seconds"] = use.timeout_s
+        arguments["cpu_distributed_timeout_seconds"] = use.timeout_s
     return arguments
 
 
