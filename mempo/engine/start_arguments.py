@@ -35,6 +35,10 @@ ENVIRONMENT_DEFAULTS: Final[Mapping[str, str]] = {
 """Variables that a start sets where there are none."""
 
 
+_SCHEDULING: Final[Mapping[str, Any]] = {"scheduling_policy": "fcfs", "async_scheduling": False}
+"""The parts of a shared engine schedule alike, and a step's tokens come with that step."""
+
+
 @dataclass(frozen=True)
 class DeviceArguments:
     """What one kind of device adds: arguments of ``vllm.LLM``, variables of the environment, and
@@ -61,6 +65,15 @@ class Use:
 ANY_USE: Final = Use()
 
 
+def sampler_choices() -> dict[str, Any]:
+    """Of what every engine is started with, for a run's record: on GPUs vLLM would choose itself,
+    and not as on CPUs."""
+    return {
+        "model_runner": 1 if ENVIRONMENT["VLLM_USE_V2_MODEL_RUNNER"] == "0" else 2,
+        **_SCHEDULING,
+    }
+
+
 def shared_arguments(config: EngineConfig, use: Use, distributed: bool) -> dict[str, Any]:
     """The arguments of every device."""
     arguments: dict[str, Any] = {
@@ -71,9 +84,7 @@ def shared_arguments(config: EngineConfig, use: Use, distributed: bool) -> dict[
         "logprobs_mode": "processed_logprobs",
         "tensor_parallel_size": config.tensor_parallel,
         "use_tqdm_on_load": False,
-        # The parts of a shared engine schedule alike, and a step's tokens come with that step.
-        "scheduling_policy": "fcfs",
-        "async_scheduling": False,
+        **_SCHEDULING,
     }
     if use.synced:
         arguments["load_format"] = "dummy"
