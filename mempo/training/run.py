@@ -257,9 +257,7 @@ def _profiler(name: str | None, folder: str, stage: str) -> Profiler | None:
 def _strategy(config: TrainerConfig) -> Strategy | str:
     waits = timedelta(seconds=config.timeout_s)
     if config.strategy == "ddp":
-        return DDPStrategy(
-            process_group_backend=None, timeout=waits, gradient_as_bucket_view=True
-        )
+        return DDPStrategy(process_group_backend=None, timeout=waits, gradient_as_bucket_view=True)
     if config.strategy == "fsdp2":
         return _ShardedOverAllRanks(tensor_parallel_size=1, timeout=waits)
     return "auto"
