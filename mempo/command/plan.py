@@ -166,7 +166,7 @@ def _advice(
 
 
 def _remedies(
-    config: Config, memory: MemoryPerDevice, world_size: int, room: EngineRoom
+    config: Config, memory: MemoryPerDevice, world_size: int, contexts: EngineRoom
 ) -> Iterator[str]:
     budget = USABLE * _card(config)
     states = memory.states
@@ -178,8 +178,8 @@ def _remedies(
             f"{_gib(memory.engine_weights)} of each card, and engine.gpu_memory_utilization="
             f"{config.engine.gpu_memory_utilization:g} gives it {_gib(int(reserved))}."
         )
-    elif not room.fits:
-        yield room.remedy(config)
+    elif not contexts.fits:
+        yield contexts.remedy(config)
     if config.trainer.strategy != "fsdp2" and states > budget / 2:
         yield (
             f"Set trainer=fsdp2: weights, gradients and optimizer states take {_gib(states)} on "

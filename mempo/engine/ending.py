@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 
@@ -16,8 +17,7 @@ def shut_down(llm: Any, group_is_foreign: bool) -> None:
     if not group_is_foreign:
         client.shutdown()
         return
-    from vllm.v1.engine import core
-
+    core: Any = import_module("vllm.v1.engine.core")
     destroying = core.cleanup_dist_env_and_memory
     core.cleanup_dist_env_and_memory = _leave_groups
     try:

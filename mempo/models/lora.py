@@ -103,10 +103,11 @@ def named_weights(model: Any, dtype: torch.dtype | None = None) -> Iterator[tupl
             continue
         layer_name, _, kind = name.rpartition(".")
         layer = layers.get(layer_name.removesuffix(_BASE))
-        merges = kind == "weight" and layer_name.endswith(_BASE) and isinstance(layer, LoraLayer)
-        value = _whole(parameter, None if merges else dtype)
-        if merges:
+        if kind == "weight" and layer_name.endswith(_BASE) and isinstance(layer, LoraLayer):
+            value = _whole(parameter)
             value = (value.float() + _update(layer)).to(value.dtype)
+        else:
+            value = _whole(parameter, dtype)
         yield from revert_weight_conversion(base, {name.replace(_BASE, ""): value}).items()
 
 
