@@ -25,14 +25,20 @@ PROMPT_ROOM: Final = 512  # tokens beside the questions and the instructions
 _GLUE: Final = 64  # tokens of the chat template's marks around a round and its observation
 _REQUEST_ROOM: Final = 128  # tokens of what a summary is asked for with, and of its heading
 _NO_SUMMARY: Final = SummaryConfig()
+_SHORTEST_TOKEN: Final = 2  # characters, on average over the instructions
 _PREFILLED: Final = 8  # tokens of a given <mem>, which no limit counts
 
 
-def needed_context(config: Config, conversation: Conversation) -> int:
+def needed_context(config: Config, conversation: Conversation | None) -> int:
     """Tokens of a training run's longest context with its generation, in the rollout and in the
-    contexts of its evaluations (specification sections 4 and 9)."""
-    template = load_template(config.model.prompt_template, config.tools)
-    instructions = len(conversation.prompt_ids(template.render(question="")))
+    contexts of its evaluations (specification sections 4 and 9). Without a ``conversation``, whose
+    tokenizer counts the instructions, they have a token for two characters, which is ample."""
+    template = load_template(config.model.prompt_template, config.tools).render(question="")
+    instructions = (
+        -(-len(template) // _SHORTEST_TOKEN)
+        if conversation is None
+        else len(conversation.prompt_ids(template))
+    )
     questions = max(config.data.objectives, *(config.data.train_objectives or (1,)))
     return instructions + PROMPT_ROOM + questions * QUESTION_ROOM + room_behind_prompt(config)
 

@@ -149,13 +149,15 @@ def estimate_memory(
 def _engine_memory(config: Config, parameters: ParameterCount) -> tuple[int, int]:
     """Bytes of the engine's weights on one device, and of its keys and values.
 
-    On GPUs the engine reserves its share of the card at once; on CPUs keys and values have a size
-    of their own.
+    On GPUs the engine reserves its share of the card at once; on CPUs, and with
+    ``engine.gpu_kv_cache_gib``, keys and values have a size of their own.
     """
     dtype = config.model.dtype if config.engine.dtype == "auto" else config.engine.dtype
     weights = -(-parameters.total * _BYTES[dtype] // config.engine.tensor_parallel)
     if config.trainer.accelerator == "cpu":
         return weights, int(config.engine.cpu_kv_cache_gib * GIB)
+    if config.engine.gpu_kv_cache_gib is not None:
+        return weights, int(config.engine.gpu_kv_cache_gib * GIB)
     reserved = int(config.engine.gpu_memory_utilization * config.trainer.card_gib * GIB)
     return weights, max(reserved - weights, 0)
 

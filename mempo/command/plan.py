@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
+from mempo.command.engine_room import EngineRoom, engine_room
 from mempo.command.memory_estimate import (
     GIB,
     MemoryPerDevice,
@@ -43,8 +44,9 @@ ASSUMED_DEVICES = 8
 class Plan:
     """What a configuration asks for. Token and row counts are upper bounds per epoch, over all
     devices; ``advice`` is one sentence that says whether it fits and what to change if not.
-    ``supervised`` is ``None`` without a supervised start, which comes before RL and its engine.
-    ``card`` is ``None`` where hours are not asked for."""
+    ``supervised`` is ``None`` without a supervised start, which comes before RL and its engine;
+    ``context`` are the tokens of the engine's longest context (``None`` on CPUs); ``card`` is
+    ``None`` where hours are not asked for."""
 
     model: str
     parameters: ParameterCount
@@ -61,6 +63,7 @@ class Plan:
     supervised: SupervisedPlan | None = None
     work: Work | None = None
     card: Card | None = None
+    context: int | None = None
 
 
 def planned_world_size(config: Config, gpus: int) -> tuple[int, bool]:
@@ -98,7 +101,10 @@ def make_plan(config: Config, world_size: int, devices_assumed: bool = False) ->
     )
     supervised = plan_supervised(config, sizes, world_size)
     starts = supervised_fits(supervised, config, USABLE)
-    advice = _advice(config, memory, world_size)
+    room = None
+    if config.trainer.accelerator != "cpu":
+        room = engine_room(config, sizes.architecture, memory)
+    advice = _advice(config, memory, world_size, room)
     if supervised is not None and not starts:
         advice += " " + supervised_remedy(
             supervised, config.model.lora is not None, config.trainer.card_gib
@@ -114,11 +120,12 @@ def make_plan(config: Config, world_size: int, devices_assumed: bool = False) ->
         scored_rounds=scored_rounds,
         scoring_rows=_scoring_rows(config, trajectories, scored_rounds),
         memory=memory,
-        fits=_fits(config, memory) and starts,
+        fits=_fits(config, memory, room) and starts,
         advice=advice,
         supervised=supervised,
         work=work_of(config, sizes.architecture, sizes.parameters, sizes.adapters),
         card=None if config.trainer.card is None else read_card(config.trainer.card),
+        context=None if room is None else room.context,
     )
 
 
@@ -129,11 +136,11 @@ def _scoring_rows(config: Config, trajectories: int, scored_rounds: int) -> int:
     return scored_rounds + min(scored_rounds, trajectories)
 
 
-def _fits(config: Config, memory: MemoryPerDevice) -> bool:
+def _fits(config: Config, memory: MemoryPerDevice, room: EngineRoom | None) -> bool:
     """True on CPUs, whose memory is not known here."""
-    if config.trainer.accelerator == "cpu":
+    if room is None:
         return True
-    return _engine_fits(config, memory) and memory.total <= USABLE * _card(config)
+    return _engine_fits(config, memory) and room.fits and memory.total <= USABLE * _card(config)
 
 
 def _card(config: Config) -> float:
@@ -142,25 +149,31 @@ def _card(config: Config) -> float:
 
 
 def _engine_fits(config: Config, memory: MemoryPerDevice) -> bool:
+    if config.engine.gpu_kv_cache_gib is not None:
+        return True
     return memory.engine_weights < config.engine.gpu_memory_utilization * _card(config)
 
 
-def _advice(config: Config, memory: MemoryPerDevice, world_size: int) -> str:
+def _advice(
+    config: Config, memory: MemoryPerDevice, world_size: int, room: EngineRoom | None
+) -> str:
     """Whether it fits, and if not the settings that help most, in that order."""
     total = _gib(memory.total)
-    if config.trainer.accelerator == "cpu":
+    if room is None:
         return f"Each process needs about {total} of main memory."
     card = config.trainer.card_gib
-    if _fits(config, memory):
+    if _fits(config, memory, room):
         return (
             f"Fits a card of {card:g} GiB: {total}, {memory.total / (card * GIB):.0%} of "
-            f"it, of which {_gib(memory.engine)} are the engine's."
-        )
-    remedies = " ".join(_remedies(config, memory, world_size))
+            f"it, of which {_gib(memory.engine)} are the engine's. {room.lowered()}"
+        ).rstrip()
+    remedies = " ".join(_remedies(config, memory, world_size, room))
     return f"Does not fit a card of {card:g} GiB: {total} a device. {remedies}"
 
 
-def _remedies(config: Config, memory: MemoryPerDevice, world_size: int) -> Iterator[str]:
+def _remedies(
+    config: Config, memory: MemoryPerDevice, world_size: int, contexts: EngineRoom
+) -> Iterator[str]:
     budget = USABLE * _card(config)
     states = memory.states
     reserved = config.engine.gpu_memory_utilization * _card(config)
@@ -171,6 +184,8 @@ def _remedies(config: Config, memory: MemoryPerDevice, world_size: int) -> Itera
             f"{_gib(memory.engine_weights)} of each card, and engine.gpu_memory_utilization="
             f"{config.engine.gpu_memory_utilization:g} gives it {_gib(int(reserved))}."
         )
+    elif not contexts.fits:
+        yield contexts.remedy(config)
     if config.trainer.strategy != "fsdp2" and states > budget / 2:
         yield (
             f"Set trainer=fsdp2: weights, gradients and optimizer states take {_gib(states)} on "
@@ -227,6 +242,7 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
             ("response tokens", f"{plan.response_tokens:,}"),
             ("scored rounds", f"{plan.scored_rounds:,}"),
             ("rows scored", f"{plan.scoring_rows:,}"),
+            *([] if plan.context is None else [("tokens of a context", f"{plan.context:,}")]),
         ],
     )
     _print_rows(console, "Memory per device", _memory_rows(plan.memory))

@@ -104,3 +104,43 @@ def check_accelerator(config: Config) -> None:
             "trainer.accelerator=gpu, but torch finds no GPU: take trainer.accelerator=auto or "
             "cpu, or install on a machine that has one"
         )
+
+
+def check_shares(config: Config) -> None:
+    """Raises ``ConfigError`` where engines would have no task to collect, and where the engine is
+    to sleep and to collect ahead at the same time, on one GPU."""
+    engines = _engines(config)
+    tasks = config.rollout.tasks_per_epoch
+    if tasks < engines:
+        raise ConfigError(
+            f"rollout.tasks_per_epoch={tasks} is less than this run's {engines} engines, of which "
+            f"{engines - tasks} would collect nothing: give each a task, "
+            f"rollout.tasks_per_epoch={engines} or a multiple, or take fewer trainer.devices"
+        )
+    if config.rollout.overlap and config.engine.sleep and _on_gpu(config):
+        raise ConfigError(
+            "rollout.overlap=true collects while the trainer computes, and engine.sleep=true gives "
+            "the engine's part of the GPU to the trainer then: set engine.sleep=false (the memory "
+            "of both has to fit), or rollout.overlap=false"
+        )
+
+
+def _engines(config: Config) -> int:
+    """Engines of the run; 1 where it is one process, or where GPUs are to be counted and there are
+    none."""
+    trainer = config.trainer
+    devices = trainer.devices
+    if devices in ("auto", -1):
+        devices = _gpus() if _on_gpu(config) else 1
+    return max(1, int(devices) * trainer.num_nodes // config.engine.tensor_parallel)
+
+
+def _on_gpu(config: Config) -> bool:
+    accelerator = config.trainer.accelerator
+    return accelerator == "gpu" or (accelerator == "auto" and _gpus() > 0)
+
+
+def _gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count()

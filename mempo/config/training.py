@@ -138,13 +138,15 @@ class ShardingConfig:
 
 @dataclass(frozen=True, config=STRICT)
 class TrainerConfig:
-    """Lightning's trainer. ``strategy`` is ``auto``, ``ddp`` or ``fsdp2``; ``card_gib`` is the
-    memory that a plan is held against, ``card`` the name of the GPU for its hours."""
+    """Lightning's trainer. ``strategy`` is ``auto``, ``ddp`` or ``fsdp2``; ``timeout_s`` is how
+    long a process waits for another in an exchange; ``card_gib`` is the memory that a plan is held
+    against, ``card`` the name of the GPU for its hours."""
 
     strategy: str = "auto"
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"
     devices: int | Literal["auto"] = "auto"
     num_nodes: int = Field(default=1, ge=1)
+    timeout_s: int = Field(default=1800, ge=1)
     card_gib: float = Field(default=80.0, gt=0.0)
     card: str | None = None
     max_epochs: int = Field(default=100, ge=1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch.distributed as dist
@@ -58,10 +59,13 @@ class EngineGroup:
         return [trajectory for trajectory in trajectories if trajectory.task.id in own]
 
 
-def make_engine_group(rank: int, world_size: int, tensor_parallel: int) -> EngineGroup:
+def make_engine_group(
+    rank: int, world_size: int, tensor_parallel: int, timeout_s: int = 1800
+) -> EngineGroup:
     """The group of ``tensor_parallel`` processes with consecutive ranks that ``rank`` is in.
 
-    Every process must call it. Raises ``ConfigError`` when the processes do not divide into groups.
+    Every process must call it; ``timeout_s`` is how long one waits for another. Raises
+    ``ConfigError`` when the processes do not divide into groups.
     """
     if world_size % tensor_parallel:
         raise ConfigError(
@@ -72,7 +76,11 @@ def make_engine_group(rank: int, world_size: int, tensor_parallel: int) -> Engin
         return EngineGroup(rank, world_size)
     assert is_distributed()
     handles = [
-        dist.new_group(list(range(first, first + tensor_parallel)), backend="gloo")
+        dist.new_group(
+            list(range(first, first + tensor_parallel)),
+            timeout=timedelta(seconds=timeout_s),
+            backend="gloo",
+        )
         for first in range(0, world_size, tensor_parallel)
     ]
     index, position = divmod(rank, tensor_parallel)

@@ -35,6 +35,10 @@ ENVIRONMENT_DEFAULTS: Final[Mapping[str, str]] = {
 """Variables that a start sets where there are none."""
 
 
+_SCHEDULING: Final[Mapping[str, Any]] = {"scheduling_policy": "fcfs", "async_scheduling": False}
+"""The parts of a shared engine schedule alike, and a step's tokens come with that step."""
+
+
 @dataclass(frozen=True)
 class DeviceArguments:
     """What one kind of device adds: arguments of ``vllm.LLM``, variables of the environment, and
@@ -50,14 +54,24 @@ class Use:
     """What the engine is started for. ``dtype`` is what ``engine.dtype=auto`` means, ``needed`` the
     longest context that will be asked of it where ``engine.max_model_len`` is null (``None``: as
     long as the model can). ``synced``: weights are synced before anything is sampled, so that the
-    folder's own need not be read."""
+    folder's own need not be read. ``timeout_s``: how long its parts wait for one another."""
 
     dtype: str = "float32"
     needed: int | None = None
     synced: bool = False
+    timeout_s: int = 1800
 
 
 ANY_USE: Final = Use()
+
+
+def sampler_choices() -> dict[str, Any]:
+    """Of what every engine is started with, for a run's record: on GPUs vLLM would choose itself,
+    and not as on CPUs."""
+    return {
+        "model_runner": 1 if ENVIRONMENT["VLLM_USE_V2_MODEL_RUNNER"] == "0" else 2,
+        **_SCHEDULING,
+    }
 
 
 def shared_arguments(config: EngineConfig, use: Use, distributed: bool) -> dict[str, Any]:
@@ -70,14 +84,14 @@ def shared_arguments(config: EngineConfig, use: Use, distributed: bool) -> dict[
         "logprobs_mode": "processed_logprobs",
         "tensor_parallel_size": config.tensor_parallel,
         "use_tqdm_on_load": False,
-        # The parts of a shared engine schedule alike, and a step's tokens come with that step.
-        "scheduling_policy": "fcfs",
-        "async_scheduling": False,
+        **_SCHEDULING,
     }
     if use.synced:
         arguments["load_format"] = "dummy"
     if distributed:  # this process's device is its own, and parts may be in other processes
         arguments["distributed_executor_backend"] = "external_launcher"
+        arguments["distributed_timeout_seconds"] = use.timeout_s
+        arguments["cpu_distributed_timeout_seconds"] = use.timeout_s
     return arguments
 
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from mempo.config import EngineConfig
+from mempo.engine.ending import shut_down
 from mempo.engine.errors import EngineError
 from mempo.engine.host_state import (
     host_state_kept,
@@ -82,6 +83,7 @@ class Engine:
         self._keys: dict[str, str] = {}
         self._synced_names: frozenset[str] = frozenset()
         self._needs_sync = use.synced
+        self._group_is_foreign = is_distributed()
         with host_state_kept():
             self._llm = _start(model, config, use, self._device)
             self._llm.apply_model(give_classes_back)
@@ -215,12 +217,13 @@ class Engine:
             self._asleep = True
 
     def close(self) -> None:
-        """Releases the engine. Safe to call twice."""
+        """Releases the engine, and leaves a process group that was there before it. Safe to call
+        twice."""
         llm, self._llm = self._llm, None
         if llm is None:
             return
         self._keys.clear()
-        llm.llm_engine.engine_core.shutdown()
+        shut_down(llm, self._group_is_foreign)
         del llm
         gc.collect()
         if self._device == "cuda":

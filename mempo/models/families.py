@@ -13,6 +13,12 @@ from mempo.models.hub import read_configuration
 from mempo.runtime.errors import ConfigError
 
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+_RECURRENT = (
+    *("mamba", "jamba", "bamba", "zamba", "rwkv", "recurrent", "hybrid"),
+    *("falcon_h1", "nemotron_h", "lfm2", "qwen3_next"),
+)
+"""In names of models."""
+_RECURRENT_LAYERS = ("mamba", "linear", "recurrent", "conv")
 _PARTS = ("vision_config", "audio_config", "text_config", "thinker_config")
 
 
@@ -46,7 +52,29 @@ def _reasons(found: Mapping[str, Any], config: Config) -> Iterator[str]:
             "its layers choose among experts, and vLLM's experts do not take new weights as other "
             "layers do: the engine would go on with wrong ones; choose a model without experts"
         )
+    if _is_recurrent(found) and _on_gpu(config):
+        yield (
+            "it has recurrent layers, whose parameters vLLM loses on GPUs when it takes new "
+            "weights or sleeps: choose a model of attention alone, or trainer.accelerator=cpu"
+        )
     yield from _attention_reasons(found, config)
+
+
+def _is_recurrent(found: Mapping[str, Any]) -> bool:
+    name = str(found.get("model_type", "")).lower()
+    kinds = [found.get(key) for key in ("layer_types", "layers_block_type", "block_types")]
+    layers = {str(kind) for one in kinds if isinstance(one, list) for kind in one}
+    return any(part in name for part in _RECURRENT) or any(
+        part in kind for kind in layers for part in _RECURRENT_LAYERS
+    )
+
+
+def _on_gpu(config: Config) -> bool:
+    if config.trainer.accelerator == "cpu":
+        return False
+    import torch  # only here: most models are checked without seconds of imports
+
+    return config.trainer.accelerator == "gpu" or torch.cuda.is_available()
 
 
 def _is_causal(architecture: str) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, cast
 
+import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
@@ -84,9 +85,13 @@ def without_adapters(model: PeftModel) -> AbstractContextManager[None]:
     return cast(AbstractContextManager[None], model.disable_adapter())
 
 
-def named_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
+def named_weights(model: Any, dtype: torch.dtype | None = None) -> Iterator[tuple[str, Tensor]]:
     """The weights by the name that they have in a model's files, one at a time, adapters merged,
     sharded ones gathered.
+
+    ``dtype`` is what they are wanted in: shards in a wider one are cast before they are gathered,
+    so that no more is exchanged than is needed. Weights that adapters are merged into, and those
+    that are not sharded, come as they are.
 
     Some models are trained under other names (GPT-NeoX), or in larger pieces (experts in one).
     W + scaling · B A is computed in float32 and given in the dtype of W.
@@ -96,11 +101,13 @@ def named_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
     for name, parameter in base.named_parameters():
         if ".lora_" in name:
             continue
-        value = _whole(parameter)
         layer_name, _, kind = name.rpartition(".")
         layer = layers.get(layer_name.removesuffix(_BASE))
         if kind == "weight" and layer_name.endswith(_BASE) and isinstance(layer, LoraLayer):
+            value = _whole(parameter)
             value = (value.float() + _update(layer)).to(value.dtype)
+        else:
+            value = _whole(parameter, dtype)
         yield from revert_weight_conversion(base, {name.replace(_BASE, ""): value}).items()
 
 
@@ -120,6 +127,10 @@ def _update(layer: LoraLayer) -> Tensor:
     return update.T if isinstance(layer.get_base_layer(), Conv1D) else update
 
 
-def _whole(parameter: Tensor) -> Tensor:
+def _whole(parameter: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     value = parameter.detach()
-    return cast(Tensor, cast(Any, value).full_tensor()) if hasattr(value, "full_tensor") else value
+    if not hasattr(value, "full_tensor"):
+        return value
+    if dtype is not None and dtype.itemsize < value.dtype.itemsize:
+        value = value.to(dtype)
+    return cast(Tensor, cast(Any, value).full_tensor())

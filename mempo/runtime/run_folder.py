@@ -14,6 +14,7 @@ EVALUATION_FILE: Final = "evaluation.json"
 CONFIG_FILE: Final = ".hydra/config.yaml"
 STARTED_IN_FILE: Final = ".hydra/hydra.yaml"  # hydra.runtime.cwd, as Hydra itself writes it
 OVERRIDES_FILE: Final = ".hydra/overrides.yaml"
+SOFTWARE_FILE: Final = ".hydra/software.yaml"
 
 # Only train.py's.
 MODEL_FOLDER: Final = "model"

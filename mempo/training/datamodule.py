@@ -100,13 +100,16 @@ class RolloutDataModule(L.LightningDataModule, RolloutSource):
         if self._engine is None:
             trainer, shared_by = self._trainer, self.config.engine.tensor_parallel
             self.engine_group = make_engine_group(
-                trainer.global_rank, trainer.world_size, shared_by
+                trainer.global_rank,
+                trainer.world_size,
+                shared_by,
+                self.config.trainer.timeout_s,
             )
             needed = needed_context(self.config, self.conversation)
             self._engine = Engine(
                 self._model_folder,
                 self.config.engine,
-                Use(self.config.model.dtype, needed, synced=True),
+                Use(self.config.model.dtype, needed, True, self.config.trainer.timeout_s),
                 self.conversation.end_ids,
                 self.conversation.protocol.stop_strings,
                 engine_device(self.config.trainer.accelerator),

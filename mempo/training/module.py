@@ -212,8 +212,8 @@ class MemPOModule(L.LightningModule, TrainedPolicy, SampledPolicy):
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """The policy's parameters by Hugging Face name, one at a time, gathered where sharded and
-        with LoRA adapters merged."""
-        yield from named_weights(self.model)
+        with LoRA adapters merged; shards in the engine's dtype."""
+        yield from named_weights(self.model, getattr(torch, self.config.engine_dtype))
 
     def _reference_logprobs(self, batch: Batch) -> Tensor | None:
         if self.config.loss.kl_coefficient == 0.0:

@@ -6,6 +6,7 @@ import dataclasses
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ from mempo.training.datamodule import RolloutDataModule
 from mempo.training.loggers import build_logger, finish_loggers
 from mempo.training.module import MemPOModule
 from mempo.training.supervised import SftDataModule, SftModule
+from mempo.training.waiting import awaiting_others
 
 
 @dataclass(frozen=True)
@@ -81,17 +83,18 @@ def train(
     trajectories = read_trajectories(config)
     tools = make_tools(config.tools)
     accepted()
-    if config.sft.enabled:
-        start = supervised_start(config, callbacks.supervised, trajectories)
-    else:
-        _say(
-            "no supervised start (sft.enabled=false): RL begins with the model as it is; sft=file "
-            "sft.path=<file of trajectories> begins with your own (sft.source=file)"
-        )
-        start = start_folder(config)
-    if config.stage == "sft":
-        return {}
-    return reinforce(config, start, tasks, callbacks.reinforcement, tools)
+    with awaiting_others(config.trainer.timeout_s):
+        if config.sft.enabled:
+            start = supervised_start(config, callbacks.supervised, trajectories)
+        else:
+            _say(
+                "no supervised start (sft.enabled=false): RL begins with the model as it is; "
+                "sft=file sft.path=<file of trajectories> begins with your own (sft.source=file)"
+            )
+            start = start_folder(config)
+        if config.stage == "sft":
+            return {}
+        return reinforce(config, start, tasks, callbacks.reinforcement, tools)
 
 
 def supervised_start(
@@ -252,10 +255,11 @@ def _profiler(name: str | None, folder: str, stage: str) -> Profiler | None:
 
 
 def _strategy(config: TrainerConfig) -> Strategy | str:
+    waits = timedelta(seconds=config.timeout_s)
     if config.strategy == "ddp":
-        return DDPStrategy(process_group_backend=None, gradient_as_bucket_view=True)
+        return DDPStrategy(process_group_backend=None, timeout=waits, gradient_as_bucket_view=True)
     if config.strategy == "fsdp2":
-        return _ShardedOverAllRanks(tensor_parallel_size=1)
+        return _ShardedOverAllRanks(tensor_parallel_size=1, timeout=waits)
     return "auto"
 
 

