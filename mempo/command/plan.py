@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from mempo.command.engine_room import EngineRoom, engine_room
+from mempo.agent.engine_room import EngineRoom, engine_room
 from mempo.command.memory_estimate import (
     GIB,
     MemoryPerDevice,
@@ -103,7 +103,7 @@ def make_plan(config: Config, world_size: int, devices_assumed: bool = False) ->
     starts = supervised_fits(supervised, config, USABLE)
     room = None
     if config.trainer.accelerator != "cpu":
-        room = engine_room(config, sizes.architecture, memory)
+        room = engine_room(config, sizes.architecture, memory.engine_cache)
     advice = _advice(config, memory, world_size, room)
     if supervised is not None and not starts:
         advice += " " + supervised_remedy(

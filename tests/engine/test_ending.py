@@ -88,7 +88,7 @@ def test_a_process_waits_no_longer_than_the_setting(folder: Path) -> None:
     for process in processes:
         process.kill()
         process.wait()
-    assert time.monotonic() - began < 25  # imports, and the three seconds
+    assert time.monotonic() - began < 60  # imports, and the three seconds
     assert "lost: a process waited 3 s for another one of this run, in vain" in output
     assert "raise trainer.timeout_s (it waited in" in output
 

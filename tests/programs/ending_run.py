@@ -56,7 +56,7 @@ def main(folder: str, case: str) -> None:
                 engine.close()
                 assert is_distributed()
         elif rank == 1:
-            time.sleep(30)
+            time.sleep(120)
         else:
             gather_objects(rank)
 

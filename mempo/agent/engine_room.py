@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from mempo.agent.context_room import needed_context
-from mempo.command.memory_estimate import GIB, MemoryPerDevice
 from mempo.config import ArchitectureConfig, Config
 
+GIB: Final = 1024**3
 GRAPHS: Final = int(1.25 * GIB)
 """What vLLM's graphs of kernels and its buffers take, as others report it (1 to 1.5 GiB)."""
 
@@ -66,9 +66,10 @@ class EngineRoom:
 
 
 def engine_room(
-    config: Config, architecture: ArchitectureConfig, memory: MemoryPerDevice
+    config: Config, architecture: ArchitectureConfig, beside_weights: int
 ) -> EngineRoom:
-    """That of one device: a part of it where an engine has several (``engine.tensor_parallel``)."""
+    """That of one device: a part of it where an engine has several (``engine.tensor_parallel``).
+    ``beside_weights``: bytes that the engine reserves there beside its weights."""
     engine, own = config.engine, architecture.max_position_embeddings
     needed = needed_context(config, None)
     wanted = engine.max_model_len or min(needed, own)
@@ -77,7 +78,7 @@ def engine_room(
     width = architecture.hidden_size // architecture.num_attention_heads
     token = 2 * architecture.num_hidden_layers * heads * width * size
     if engine.gpu_kv_cache_gib is None:
-        room = max(0, memory.engine_cache - step_memory(config, architecture))
+        room = max(0, beside_weights - step_memory(config, architecture))
     else:
         room = int(engine.gpu_kv_cache_gib * GIB)
     fixed = engine.max_model_len is not None or needed < own
