@@ -30,15 +30,20 @@ from mempo.runtime.stopping import how_to_go_on, told_when_stopped
 @hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="train")
 @friendly_errors()
 def train_program(cfg: DictConfig) -> None:
-    """Checks the configuration, then prints the plan (``dry_run=true``) or trains."""
+    """Checks the configuration, then prints the plan (``dry_run``) or trains."""
     config = to_config(cfg)
     check_training_engine(config)
     if config.dry_run:
         import torch
 
         from mempo.command.plan import make_plan, planned_world_size, print_plan
+        from mempo.command.planning.measured import measure, print_measured
 
-        print_plan(make_plan(config, *planned_world_size(config, torch.cuda.device_count())))
+        devices, assumed = planned_world_size(config, torch.cuda.device_count())
+        plan = make_plan(config, devices, assumed)
+        print_plan(plan)
+        if config.dry_run == "measured":
+            print_measured(measure(config, devices), plan.memory)
         remove_unused_run_folder()
         return
     # Before seconds of imports.

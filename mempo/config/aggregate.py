@@ -56,7 +56,7 @@ class Config:
     tools: Annotated[tuple[ToolConfig, ...], BeforeValidator(entries)] = DEFAULT_TOOLS
     stage: Literal["rl", "sft"] = "rl"
     seed: int = Field(default=0, ge=0)
-    dry_run: bool = False
+    dry_run: bool | Literal["measured"] = False
     cache_dir: SettingPath = ".cache/mempo"
     run_dir: SettingPath = "runs/latest"
     ckpt_path: SettingPath | None = None
