@@ -1,7 +1,7 @@
 """Runs every check that this machine can, and writes a JSON file and a page.
 
-    python -m gpu_check              all that there are GPUs for, about ten minutes on one
-    python -m gpu_check --quick      three checks of a few seconds each
+    python -m gpu_check              all that this machine has the devices for
+    python -m gpu_check --quick      three short checks
     python -m gpu_check --only update "tree scoring"
 
 Exit status 1 where a check failed; the others run all the same.
@@ -83,7 +83,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--quick", action="store_true", help="three checks of a few seconds each")
+    parser.add_argument("--quick", action="store_true", help="three short checks")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these checks")
     parser.add_argument(
         "--output", type=Path, default=Path("runs/gpu-check"), help="default runs/gpu-check"

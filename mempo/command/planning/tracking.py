@@ -53,7 +53,7 @@ compiler, and would lay a mask of T · T over them that no run has."""
 AttentionInterface.register(_WITHOUT_MASK, sdpa_attention_forward)
 
 
-class _WholeTracker(MemTracker):
+class _WholeTracker(MemTracker):  # type: ignore[no-untyped-call]
     """Without the peaks of single modules, which take most of the time."""
 
     def _track_module_params_and_buffers(
@@ -70,7 +70,7 @@ class _WholeTracker(MemTracker):
                 self._peak_mem_snap[device] = deepcopy(now)
 
 
-class _ShardedTracker(_WholeTracker, FSDPMemTracker):
+class _ShardedTracker(_WholeTracker, FSDPMemTracker):  # type: ignore[no-untyped-call]
     """The same for ``fully_shard``."""
 
 
@@ -78,8 +78,10 @@ def track(subject: Subject) -> dict[str, int]:
     """Bytes by category, and their ``Total``, at the fullest moment of a micro-batch that adds to
     the gradients of one before it."""
     # Chunks of logits as on the device that is planned for, and meshes of true numbers.
-    logprobs.logit_elements = lambda device: subject.logit_elements  # type: ignore[assignment]
-    sharding.init_device_mesh = _true_mesh
+    chunks: Any = logprobs
+    chunks.logit_elements = lambda device: subject.logit_elements
+    meshes: Any = sharding
+    meshes.init_device_mesh = _true_mesh
     torch.distributed.init_process_group(
         "fake", store=fake_pg.FakeStore(), rank=0, world_size=subject.processes
     )
@@ -142,7 +144,7 @@ def _attention(subject: Subject) -> str:
 def _configuration(subject: Subject) -> Any:
     sizes = subject.architecture
     if sizes is None:
-        return AutoConfig.from_pretrained(subject.path)
+        return AutoConfig.from_pretrained(str(subject.path))
     # Qwen2 has biases on queries, keys and values, Llama none.
     kind: Any = Qwen2Config if sizes.attention_bias else LlamaConfig
     names = vars(sizes).keys() - {"attention_bias"}
@@ -203,7 +205,7 @@ def _pass(model: Any, ids: Tensor, subject: Subject) -> None:
             targets,
             entropy=subject.entropy,
         )
-        values[:, 0].sum().backward()
+        torch.autograd.backward(values[:, 0].sum())
 
 
 def _create_states(optimizer: torch.optim.Optimizer) -> None:
