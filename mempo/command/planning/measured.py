@@ -20,7 +20,6 @@ from pydantic import TypeAdapter
 from rich.console import Console
 from rich.table import Table
 
-import mempo
 from mempo.command.memory_estimate import GIB, MemoryPerDevice
 from mempo.command.planning.subject import Subject, subject_of
 from mempo.config import Config
@@ -64,7 +63,7 @@ def measure(config: Config, world_size: int) -> Measured:
 
 def measure_each(subjects: Sequence[Subject]) -> list[Measured]:
     """As ``measure``, one after the other in one program."""
-    root = str(Path(mempo.__file__).resolve().parents[1])
+    root = str(Path(__file__).resolve().parents[3])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
         [sys.executable, "-m", "mempo.command.planning.tracking"],
