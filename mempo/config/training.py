@@ -159,10 +159,12 @@ class TrainerConfig:
     def _check(self) -> TrainerConfig:
         if self.strategy not in ("auto", "ddp", "fsdp2"):
             raise ValueError(other_strategy(self.strategy))
-        if self.strategy != "fsdp2" and self.sharding != ShardingConfig():
+        usual = vars(ShardingConfig())
+        changed = [name for name, value in vars(self.sharding).items() if value != usual.get(name)]
+        if self.strategy != "fsdp2" and changed:
             raise ValueError(
-                f"trainer.sharding is not read with trainer.strategy={self.strategy}: choose "
-                "trainer=fsdp2, or leave it as it is"
+                f"trainer.sharding.{changed[0]} is not read with trainer.strategy={self.strategy}: "
+                "choose trainer=fsdp2, or leave it as it is"
             )
         if self.devices == "auto" or self.devices >= 1:
             return self

@@ -391,7 +391,7 @@ HTTP = [*LOCAL, "retriever=http", "retriever.url=http://127.0.0.1:8000"]
         (["trainer.strategy=ddp_spawn"], ["trainer.strategy=ddp_spawn", "trainer=ddp"]),
         (
             ["trainer=ddp", "trainer.sharding.replicas=2"],
-            ["trainer.sharding is not read with trainer.strategy=ddp", "trainer=fsdp2"],
+            ["trainer.sharding.replicas is not read with trainer.strategy=ddp", "trainer=fsdp2"],
         ),
         (["trainer.strategy=tpu"], ["trainer.strategy='tpu'", "'auto'", "'fsdp2'"]),
         (["trainer.lightning.profiler=best"], ["trainer.lightning.profiler", "'simple'"]),
