@@ -268,6 +268,10 @@ def test_one_path_or_several() -> None:
 def test_the_pages_row_and_command(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", json.loads(example("cold_start.md", "json")))
     assert [one.rounds for one in read(path).trajectories] == [USUAL]
-    ((*settings,),) = commands("cold_start.md")
-    sft = compose("train", settings).sft
+    first, several = commands("cold_start.md")
+    sft = compose("train", first).sft
     assert (sft.enabled, sft.source, sft.paths) == (True, "file", ("trajectories.jsonl",))
+    data = ["data.questions=Q.jsonl", "data.corpus=C.jsonl"]  # the page's last "…"
+    named = [one.strip('"').replace(",…", ",b.jsonl") for one in several[:-1]]
+    sft = compose("train", [*named, *data]).sft
+    assert (sft.source, sft.paths, sft.context) == ("file", ("gold1.jsonl", "b.jsonl"), "both")
