@@ -259,7 +259,7 @@ class Sides:
         trunks = [len(t.ids) for t in self.trees]
         branches = [len(b.ids) for t in self.trees for b in t.branches]
         config = self._model.config
-        width = config.hidden_size * config.num_hidden_layers
+        width = int(config.hidden_size * config.num_hidden_layers)
         own = forward_flops(self._model, [*trunks, *branches], scored)
         return own + 4.0 * width * behind
 
