@@ -35,6 +35,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.common import (
     Words,
     argument_parser,
+    forward_flops,
+    matmul_peak,
     medians,
     print_result,
     print_seconds,
@@ -65,16 +67,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     quiet_libraries()
     arguments = parse(argv)
     with tempfile.TemporaryDirectory() as folder:
-        _, tokenizer = save_model(arguments.model, folder)
+        model, tokenizer = save_model(arguments.model, folder)
+        operations = forward_flops(model, [1], 1)
         conversation = Conversation(tokenizer, "Answer.")
         bench = Bench(arguments, folder, conversation)
         try:
-            measure(bench, arguments)
+            measure(bench, arguments, operations)
         finally:
             bench.engine.close()
 
 
-def measure(bench: Bench, arguments: argparse.Namespace) -> None:
+def measure(bench: Bench, arguments: argparse.Namespace, operations: float) -> None:
+    """``operations`` of the model's weights for a token."""
     bench.loop(0.0)  # also warms up
     rounds = bench.rounds()
     same = bench.generate(rounds)
@@ -106,6 +110,10 @@ def measure(bench: Bench, arguments: argparse.Namespace) -> None:
             "others_finished_without": others["loop"],
             "same_samples": same,
             "loop_tokens_per_second": tokens / median["loop"],
+            "peak_share": operations
+            * tokens
+            / median["loop"]
+            / matmul_peak(arguments.dtype, arguments.matmul_size),
             "generate_tokens_per_second": tokens / median["generate"],
             **{f"seconds_{name}": value for name, value in median.items()},
         },
@@ -125,6 +133,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--workers", type=int, default=RetrieverConfig().workers, help="threads for tools"
     )
+    parser.add_argument("--matmul-size", type=int, default=2048, help="of the peak's matrices")
     parser.add_argument("--kv-cache-gib", type=float, default=1.0, help="of the engine on a CPU")
     return parser.parse_args(argv)
 

@@ -20,7 +20,9 @@ one batch.
 Prints one JSON line, last: ``ratio`` and ``ratio_sorted`` (padded over tree, in time),
 ``tokens_ratio_sorted`` (in tokens computed), ``max_abs_diff`` (log-probabilities),
 ``peak_memory_ratio`` (above the model, released over tree), ``ratio_with_old`` (released and own
-over tree_own, in time), ``doubled_time_ratio`` (doubled over tree, in time).
+over tree_own, in time), ``doubled_time_ratio`` (doubled over tree, in time), ``tokens_per_second``
+and ``peak_share`` of the tree (tokens that it computes; the model's operations in a second as a
+share of the best matrix product).
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ from benchmarks.common import (
     argument_parser,
     autocast,
     device,
+    forward_flops,
     load_model,
+    matmul_peak,
     medians,
     print_result,
     print_seconds,
@@ -114,6 +118,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             if padded
             else None,
             "doubled_time_ratio": median["doubled"] / median["tree"] if doubled else None,
+            "tokens_per_second": sides.tree_tokens() / median["tree"],
+            "peak_share": sides.tree_flops()
+            / median["tree"]
+            / matmul_peak(arguments.dtype, arguments.matmul_size),
             "tree_peak_mib": None if tree_peak is None else tree_peak / 2**20,
             **{f"seconds_{name}": value for name, value in median.items()},
         },
@@ -131,6 +139,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--answer", type=int, default=20, help="scored tokens")
     parser.add_argument("--trajectories", type=int, default=2, help="scored together")
     parser.add_argument("--batch-tokens", type=int, default=8192, help="of a pass")
+    parser.add_argument("--matmul-size", type=int, default=2048, help="of the peak's matrices")
     parser.add_argument("--doubled", action="store_true", help="time twice the rounds as well")
     parser.add_argument("--tree-only", action="store_true", help="do not time the padded sides")
     return parser.parse_args(argv)
@@ -242,6 +251,17 @@ class Sides:
     def tree_tokens(self) -> int:
         """Tokens of the trajectories and of their branches."""
         return sum(len(t.ids) + sum(len(b.ids) for b in t.branches) for t in self.trees)
+
+    def tree_flops(self) -> float:
+        """The model's operations of these tokens, as ``common.forward_flops`` counts them."""
+        scored = sum(len(b.ids) - b.scored_from for t in self.trees for b in t.branches)
+        behind = sum(len(b.ids) * b.prefix for t in self.trees for b in t.branches)
+        trunks = [len(t.ids) for t in self.trees]
+        branches = [len(b.ids) for t in self.trees for b in t.branches]
+        config = self._model.config
+        width = int(config.hidden_size * config.num_hidden_layers)
+        own = forward_flops(self._model, [*trunks, *branches], scored)
+        return own + 4.0 * width * behind
 
     def _trees(self, trees: Sequence[Tree]) -> list[tuple[Tensor, list[Tensor]]]:
         with autocast(self._shape.dtype):

@@ -144,6 +144,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             "peak_share": None if share else flops / median["lean"] / machine_peak,
             "gradient_difference": difference,
             "tokens": sum(lengths),
+            "tokens_per_second": sum(lengths) / median["lean"],
             "policy_tokens": policy_tokens,
             "gflops": None if share else flops / median["lean"] / 1e9,
             "matmul_gflops": machine_peak / 1e9,

@@ -1,7 +1,7 @@
 """Runs every check that this machine can, and writes a JSON file and a page.
 
     python -m gpu_check              all that this machine has the devices for
-    python -m gpu_check --quick      three short checks
+    python -m gpu_check --quick      short checks
     python -m gpu_check --only update "tree scoring"
 
 Exit status 1 where a check failed; the others run all the same.
@@ -20,9 +20,10 @@ from typing import Any
 import torch
 
 from benchmarks.common import machine
-from gpu_check.checks import CHECKS, Check
-from gpu_check.page import page, verdict
-from gpu_check.running import Outcome, run_check
+from gpu_check.check import Check
+from gpu_check.checks import CHECKS
+from gpu_check.page import page, shown, verdict
+from gpu_check.running import Measured, Outcome, run_check
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,9 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gpus = torch.cuda.device_count()
     about = describe(gpus)
     outcomes: list[Outcome] = []
-    for check in chosen(options):
-        print(f"{check.name}: {check.shows}", flush=True)
-        outcomes.append(run_check(check, gpus))
+    seen: dict[str, Measured] = {}
+    wanted = chosen(options)
+    for number, check in enumerate(wanted, start=1):
+        print(f"{number} of {len(wanted)}, {check.name}: {check.shows}", flush=True)
+        outcomes.append(run_check(check, gpus, seen))
         print(f"  {told(outcomes[-1])}", flush=True)
         write(options.output, about, outcomes)
     print(verdict(outcomes))
@@ -45,7 +48,7 @@ def chosen(options: argparse.Namespace) -> list[Check]:
     """The checks that were asked for, in their order."""
     names = {check.name for check in CHECKS}
     if unknown := set(options.only) - names:
-        raise SystemExit(f"error: --only {min(unknown)}: choose of {', '.join(sorted(names))}")
+        raise SystemExit(f"error: --only {min(unknown)}: choose of {'; '.join(sorted(names))}")
     wanted = [check for check in CHECKS if not options.quick or check.quick]
     return [check for check in wanted if not options.only or check.name in options.only]
 
@@ -55,7 +58,8 @@ def told(one: Outcome) -> str:
     if one.figure is None:
         return f"{one.state}: {one.said}"
     limit = "" if one.limit is None else f", limit {one.limit:g}"
-    why = "".join(f"\n  {text}" for text in (one.said, one.remedy) if text)
+    also = ", ".join(f"{name} {shown(value)}" for name, value in one.also.items())
+    why = "".join(f"\n  {text}" for text in (also, one.said, one.remedy) if text)
     return f"{one.state}: {one.figure:.4g}{limit}, {one.seconds:g} s{why}"
 
 
@@ -83,7 +87,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--quick", action="store_true", help="three short checks")
+    parser.add_argument("--quick", action="store_true", help="five short checks")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these checks")
     parser.add_argument(
         "--output", type=Path, default=Path("runs/gpu-check"), help="default runs/gpu-check"

@@ -2,9 +2,10 @@
 
     python gpu_check/engine.py --model smollm2 --dtype bfloat16
 
-Prints one JSON line: the largest and the mean difference of log-probabilities after a first and
-after a second sync (other weights, cached prefixes), and on a GPU the bytes in use before the
-engine, with it, asleep and awake.
+Prints one JSON line: the largest difference of log-probabilities after a first and after a second
+sync (other weights, cached prefixes), the mean difference after the worse of both, whether CUDA
+graphs were replayed, and on a GPU the bytes in use before the engine, with it, asleep and awake,
+and with it as a share of what a plan gives it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -29,6 +30,8 @@ from mempo.runtime.library_warnings import quiet_libraries
 
 PROMPTS = [[7 + (13 * row + 5 * place) % 900 for place in range(40)] for row in range(8)]
 TOKENS = 24
+SHARE: Final = 0.3
+"""Of a GPU's memory, that the engine is given."""
 
 
 def main() -> None:
@@ -40,7 +43,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         model, tokenizer = save_model(asked.model, folder)
         before = in_use()
-        config = EngineConfig(max_num_seqs=8, max_model_len=512, gpu_memory_utilization=0.3)
+        config = EngineConfig(max_num_seqs=8, max_model_len=512, gpu_memory_utilization=SHARE)
         engine = Engine(folder, config, Use(asked.dtype, synced=True), [tokenizer.eos_token_id])
         try:
             print(json.dumps(compare(engine, model, asked.dtype, before)), flush=True)
@@ -59,16 +62,19 @@ def compare(engine: Engine, model: Any, dtype: str, before: int) -> dict[str, fl
         for weight in model.parameters():
             noise = torch.randn(weight.shape, generator=generator) * 0.02 * float(weight.std())
             weight.add_(noise.to(weight.device))
-    found = torch.cat([first, differences(engine, model, dtype)])
+    second = differences(engine, model, dtype)
     taken = with_engine - before
+    planned = SHARE * on_card()
     return {
-        "largest_difference": float(found.max()),
-        "mean_difference": float(found.mean()),
+        "largest_difference": float(torch.cat([first, second]).max()),
+        "mean_difference": float(max(first.mean(), second.mean())),
+        "cuda_graphs": int(replays_graphs(engine)),
         "bytes_before": before,
         "bytes_with_engine": with_engine,
         "bytes_asleep": asleep,
         "bytes_awake": in_use(),
         "freed_share": (with_engine - asleep) / taken if taken > 0 else None,
+        "share_of_plan": taken / planned if planned > 0 else None,
     }
 
 
@@ -88,6 +94,18 @@ def differences(engine: Engine, model: Any, dtype: str) -> torch.Tensor:
             said = logits.log_softmax(-1).gather(1, ids[0, len(prompt) :, None])[:, 0].cpu()
             found.append((said - torch.tensor(one.logprobs)).abs())
     return torch.cat(found)
+
+
+def replays_graphs(engine: Engine) -> bool:
+    """Whether vLLM was built to capture its steps: not on CPUs."""
+    settings = engine._llm.llm_engine.vllm_config
+    mode = settings.compilation_config.cudagraph_mode
+    return not settings.model_config.enforce_eager and getattr(mode, "name", "NONE") != "NONE"
+
+
+def on_card() -> int:
+    """Bytes of the whole card; 0 without one."""
+    return torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else 0
 
 
 def in_use() -> int:

@@ -41,12 +41,20 @@ def _row(one: Outcome) -> str:
     figure = "" if one.figure is None else f"{one.figure:.4g}"
     limit = "" if one.limit is None or not figure else f" (limit {one.limit:g})"
     said = f"<pre>{_text(one.said)}</pre>" if one.said else ""
+    also = "".join(f"<br>{_text(name)} {_text(shown(value))}" for name, value in one.also.items())
     remedy = f"<p>{_text(one.remedy)}</p>" if one.remedy else ""
     return (
         f"<tr><td class={name}>{_text(one.state)}</td><td><b>{_text(one.name)}</b><br>"
         f"{_text(one.shows)}{said}{remedy}<pre>{_text(one.command)}</pre></td>"
-        f"<td>{figure}{limit}</td><td>{one.seconds:g} s</td></tr>"
+        f"<td>{figure}{limit}{also}</td><td>{one.seconds:g} s</td></tr>"
     )
+
+
+def shown(value: Any) -> str:
+    """A figure that is not judged."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _text(value: Any) -> str:

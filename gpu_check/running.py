@@ -10,11 +10,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from gpu_check.checks import RUN, Check
+from gpu_check.check import RUN, Check
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 LONGEST_SECONDS: Final = 1800.0
@@ -25,42 +26,69 @@ _BAR: Final = re.compile(r"\d+%\|.*\d+/\d+")
 
 @dataclass(frozen=True)
 class Outcome:
-    """``state``: passed, failed, told (no limit) or left out. ``said``: why it failed or was left
-    out; the end of what the command printed."""
+    """``state``: passed, failed, told (no limit) or left out. ``also``: what else was asked of the
+    command. ``said``: why it failed or was left out; the end of what the command printed."""
 
     name: str
     shows: str
     state: str
     figure: float | None = None
     limit: float | None = None
+    also: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     command: str = ""
     said: str = ""
     remedy: str = ""
 
 
-def run_check(check: Check, gpus: int) -> Outcome:
-    """What comes of a check on a machine with ``gpus`` GPUs."""
-    words = [*check.command, *(["trainer.accelerator=cpu"] if check.needs == "two" else [])]
-    words = words if gpus == 0 else list(check.command)
+@dataclass(frozen=True)
+class Measured:
+    """What a command printed: its figures, none where it failed, and the end of its words."""
+
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    said: str = ""
+
+
+def run_check(check: Check, gpus: int, seen: dict[str, Measured] | None = None) -> Outcome:
+    """What comes of a check on a machine with ``gpus`` GPUs. ``seen`` has what commands gave in
+    checks before, so that several figures of one cost it once."""
+    words = [*check.command, *(check.on_cpu if gpus == 0 else ())]
     readable = "python " + " ".join(words)
-    why = ""
-    if check.needs == "gpu" and gpus == 0:
-        why = "it needs a GPU, and there is none"
-    if check.needs == "two" and gpus == 1:
-        why = "it needs two GPUs, and there is one"
-    if why:
+    if why := left_out(check, gpus):
         return Outcome(check.name, check.shows, "left out", command=readable, said=why)
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, *(word.replace(RUN, folder) for word in words)]
-        figure, said = (_killed if check.kills else _measured)(check, command, Path(folder))
-    seconds = round(time.monotonic() - begun, 1)
-    state, said = judged(check, figure, said)
-    remedy = check.remedy if state == "failed" else ""
+    seen = {} if seen is None else seen
+    if check.kills or readable not in seen:
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, *(word.replace(RUN, folder) for word in words)]
+            seen[readable] = (_killed if check.kills else _measured)(check, command, Path(folder))
+    found = seen[readable]
+    figure = _number(found.figures.get(check.figure))
+    state, said = judged(check, figure, found.said)
     return Outcome(
-        check.name, check.shows, state, figure, check.limit, seconds, readable, said, remedy
+        check.name,
+        check.shows,
+        state,
+        figure,
+        check.limit,
+        {name: found.figures[name] for name in check.also if name in found.figures},
+        round(time.monotonic() - begun, 1),
+        readable,
+        said,
+        check.remedy if state == "failed" else "",
     )
+
+
+def left_out(check: Check, gpus: int) -> str:
+    """Why a check cannot be run here; nothing where it can."""
+    has = {0: "there is none", 1: "there is one"}.get(gpus, f"there are {gpus}")
+    if check.needs == "gpu" and gpus == 0:
+        return f"it needs a GPU, and {has}"
+    if check.needs == "two" and gpus == 1:
+        return f"it needs two GPUs, and {has}"
+    if check.needs == "more" and gpus <= 2:
+        return f"it needs more than two GPUs, and {has}"
+    return ""
 
 
 def judged(check: Check, figure: float | None, said: str) -> tuple[str, str]:
@@ -73,20 +101,19 @@ def judged(check: Check, figure: float | None, said: str) -> tuple[str, str]:
     return ("passed", "") if good else ("failed", said)
 
 
-def _measured(check: Check, command: list[str], folder: Path) -> tuple[float | None, str]:
+def _measured(check: Check, command: list[str], folder: Path) -> Measured:
     try:
         done = subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST_SECONDS
         )
     except subprocess.TimeoutExpired:
-        return None, f"it did not end within {LONGEST_SECONDS / 60:g} minutes"
+        return Measured(said=f"it did not end within {LONGEST_SECONDS / 60:g} minutes")
     printed = (done.stdout + done.stderr).splitlines()
     said = "\n".join(line for line in printed if not _BAR.search(line))[-_SHOWN:]
     if done.returncode:
-        return None, f"exit status {done.returncode}\n{said}"
+        return Measured(said=f"exit status {done.returncode}\n{said}")
     metrics = folder / "metrics.jsonl"
-    source = metrics.read_text() if metrics.exists() else done.stdout
-    return _number(last_line(source).get(check.figure)), said
+    return Measured(last_line(metrics.read_text() if metrics.exists() else done.stdout), said)
 
 
 def last_line(text: str) -> dict[str, Any]:
@@ -102,7 +129,7 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _killed(check: Check, command: list[str], folder: Path) -> tuple[float | None, str]:
+def _killed(check: Check, command: list[str], folder: Path) -> Measured:
     """Seconds from the end of a process of a run until its launcher has ended."""
     launcher = subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -111,7 +138,7 @@ def _killed(check: Check, command: list[str], folder: Path) -> tuple[float | Non
         deadline = time.monotonic() + LONGEST_SECONDS
         while not (folder / "metrics.jsonl").exists():
             if launcher.poll() is not None or time.monotonic() > deadline:
-                return None, f"the run ended by itself, with status {launcher.poll()}"
+                return Measured(said=f"the run ended by itself, with status {launcher.poll()}")
             time.sleep(0.5)
         (second, *_) = further_processes(launcher.pid)
         os.kill(second, signal.SIGKILL)
@@ -119,8 +146,8 @@ def _killed(check: Check, command: list[str], folder: Path) -> tuple[float | Non
         try:
             launcher.wait(timeout=2 * (check.limit or 60.0))
         except subprocess.TimeoutExpired:
-            return None, "the first process did not end"
-        return time.monotonic() - begun, ""
+            return Measured(said="the first process did not end")
+        return Measured({check.figure: time.monotonic() - begun})
     finally:
         if launcher.poll() is None:
             launcher.kill()

@@ -202,20 +202,23 @@ def test_who_waits_is_told_when_nothing_comes(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.slow
 def test_a_killed_process_ends_all_and_the_next_call_goes_on(tmp_path: Path) -> None:
-    """Two engines on the CPU; the model is the one that comes with the package."""
+    """Two engines on the CPU; the model is the one that comes with the package. What they sampled
+    and one engine went on with are the files of one engine that was never stopped."""
+    stopped, whole = tmp_path / "stopped", tmp_path / "whole"
     arguments = [
+        "evaluation.temperature=1.0",
         *(f"evaluation.model_path={SHIPPED}", "model=tiny", "evaluation.contexts=[full]"),
-        *("evaluation.tasks=64", "evaluation.max_round_tokens=160", "engine.max_num_seqs=2"),
-        *("callbacks.progress_bars=false", f"run_dir={tmp_path}"),
+        *("evaluation.tasks=32", "evaluation.max_round_tokens=160", "engine.max_num_seqs=2"),
+        "callbacks.progress_bars=false",
     ]
     process = subprocess.Popen(
-        [sys.executable, "evaluate.py", *arguments, "trainer.devices=2"],
+        [sys.executable, "evaluate.py", *arguments, f"run_dir={stopped}", "trainer.devices=2"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
-    part = tmp_path / "trajectories.part-1.jsonl"
+    part = stopped / "trajectories.part-1.jsonl"
     deadline = time.monotonic() + 120
     while not part.exists() or not part.read_bytes():
         assert process.poll() is None
@@ -229,13 +232,16 @@ def test_a_killed_process_ends_all_and_the_next_call_goes_on(tmp_path: Path) -> 
     assert "process 1 of 2 ended with status -9" in output
     assert "the same command goes on" in output
     assert not any(Path(f"/proc/{pid}").exists() for pid in workers.values())
-    kept = sum(len(read_lines(one)) for one in tmp_path.glob("*.part-*"))
-    assert 1 <= kept < 64
-    output = run_program("evaluate.py", *arguments, "engine.max_num_seqs=128")
-    assert f"{kept} of 64 trajectories are in {tmp_path} already" in output
-    assert len(read_lines(tmp_path / "trajectories.jsonl")) == 64
-    assert json.loads((tmp_path / "evaluation.json").read_text())
-    assert not list(tmp_path.glob("*.part-*"))
+    kept = sum(len(read_lines(one)) for one in stopped.glob("*.part-*"))
+    assert 1 <= kept < 32
+    at_once = "engine.max_num_seqs=128"
+    output = run_program("evaluate.py", *arguments, f"run_dir={stopped}", at_once)
+    assert f"{kept} of 32 trajectories are in {stopped} already" in output
+    assert len(read_lines(stopped / "trajectories.jsonl")) == 32
+    assert not list(stopped.glob("*.part-*"))
+    run_program("evaluate.py", *arguments, f"run_dir={whole}", at_once)
+    for name in FILES:
+        assert (stopped / name).read_bytes() == (whole / name).read_bytes(), name
 
 
 def children(parent: int) -> dict[int, int]:

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import rollout, scoring, update
 from gpu_check import __main__ as program
 from gpu_check import engine as engine_check
 from gpu_check.__main__ import main
-from gpu_check.checks import CHECKS, RUN, Check
+from gpu_check.check import RUN, Check
+from gpu_check.checks import CHECKS
 from gpu_check.page import page, verdict
-from gpu_check.running import ROOT, Outcome, judged, last_line, run_check
+from gpu_check.running import ROOT, Measured, Outcome, judged, last_line, run_check
 from mempo.engine.vllm_engine import Engine
 
 SAYS = Check("says", "a number", ["-c", "print('{\"n\": 0.5}')"], "n", 0.5, "mend it")
@@ -49,10 +51,16 @@ def test_two_processes_run_on_the_cpu_where_there_is_no_gpu() -> None:
     tells = (
         "import sys, json; print(json.dumps({'n': float('trainer.accelerator=cpu' in sys.argv)}))"
     )
-    check = replace(SAYS, needs="two", command=["-c", tells], limit=1.0, least=True)
+    words = ["-c", tells]
+    check = replace(
+        SAYS, needs="two", command=words, limit=1.0, least=True, on_cpu=["trainer.accelerator=cpu"]
+    )
     assert run_check(check, gpus=0).state == "passed"
     assert run_check(check, gpus=1).said == "it needs two GPUs, and there is one"
     assert run_check(check, gpus=2).figure == 0.0
+    more = replace(check, needs="more")
+    assert run_check(more, gpus=2).said == "it needs more than two GPUs, and there are 2"
+    assert run_check(more, gpus=3).figure == 0.0
 
 
 def test_the_figure_of_a_run_is_its_last_epochs() -> None:
@@ -62,6 +70,16 @@ def test_the_figure_of_a_run_is_its_last_epochs() -> None:
     check = replace(SAYS, command=["-c", write, RUN], limit=None)
     assert run_check(check, gpus=0).figure == 1.0
     assert last_line('a\n{"n": 1}\nb\n') == {"n": 1}
+
+
+def test_figures_of_one_command_cost_it_once(tmp_path: Path) -> None:
+    text = f"open('{tmp_path}/ran', 'a').write('x'); print('{{\"n\": 0.5, \"m\": 2, \"k\": [1]}}')"
+    seen: dict[str, Measured] = {}
+    one = run_check(replace(says(text), also=("m", "absent")), 0, seen)
+    other = run_check(replace(says(text), figure="m", also=("k",)), 0, seen)
+    assert (one.figure, one.also, other.figure, other.also) == (0.5, {"m": 2}, 2.0, {"k": [1]})
+    assert (tmp_path / "ran").read_text() == "x"
+    assert "<br>m 2</td>" in page({}, [one])
 
 
 def test_one_that_fails_stops_no_other_and_ends_in_status_1(
@@ -94,6 +112,16 @@ def test_every_check_says_what_to_do_and_names_a_program() -> None:
         assert (ROOT / check.command[0]).is_file()
         assert bool(check.remedy) == (check.limit is not None)
         assert not check.quick or check.needs == "nothing"
+
+
+@pytest.mark.parametrize("name", ["rollout speed", "scoring speed", "update speed"])
+def test_the_words_of_what_only_a_gpu_runs_are_known(name: str) -> None:
+    """Of the benchmarks that time a card: the program takes them."""
+    (check,) = (one for one in CHECKS if one.name == name)
+    program, *words = check.command
+    parse = {one.__name__.rpartition(".")[2]: one.parse for one in (rollout, scoring, update)}
+    asked = parse[Path(program).stem](words)
+    assert (asked.model, asked.dtype, asked.matmul_size) == ("smollm2", "bfloat16", 8192)
 
 
 @pytest.mark.slow

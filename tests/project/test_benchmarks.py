@@ -50,6 +50,17 @@ def test_scoring(run: Run, dtype: str) -> None:
     shape = scoring.parse(SCORING.split())
     sides = scoring.Sides(load_model("tiny")[0], shape)
     assert sides.tree_tokens() == 2 * (63 + 2 * 5 + 2 * 10)
+    # Weights of 4 layers (queries and output 256 x 256, keys and values 256 x 128, three matrices
+    # of 256 x 688), and the output layer for the 4 scored tokens of each branch; attention of the
+    # trees and branches within themselves, and of the branches to their prefixes: 20 (prompt)
+    # twice, 41 and 63 tokens.
+    weights = 4 * (2 * 256 * 256 + 2 * 256 * 128 + 3 * 256 * 688)
+    pairs = 63 * 64 // 2 + 2 * (5 * 6 // 2) + 2 * (10 * 11 // 2)
+    behind = 5 * (41 + 63) + 10 * (20 + 20)
+    expected = 2 * (2 * weights * 93 + 2 * 256 * 1024 * 16 + 4 * 256 * 4 * (pairs + behind))
+    assert sides.tree_flops() == expected
+    assert result["tokens_per_second"] > 0
+    assert result["peak_share"] > 0
     assert "peak_memory_ratio" in result
     assert {"torch", "processor", "threads"} <= result["machine"].keys()
 
@@ -77,6 +88,7 @@ def test_update(run: Run, more: str) -> None:
     assert (result["tokens"], result["policy_tokens"]) == (512, 128)
     assert result["gradient_difference"] < (0.05 if more else 1e-4)
     assert result["time_ratio"] > 0
+    assert result["tokens_per_second"] == pytest.approx(512 / result["seconds_lean"], rel=1e-3)
     assert result["peak_share"] > 0
     assert "memory_ratio" in result
 
