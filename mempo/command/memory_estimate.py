@@ -2,23 +2,25 @@
 
 Layers are Llama- or Qwen2-like where a model's own were not counted (``model_sizes.py``). What is
 trained is held in float32, with its gradients and the two moments of AdamW; what is frozen in
-``model.dtype``. Passes in bfloat16 keep a copy of the trained weights in it, and ``fsdp2`` one of
-the layer at hand. The engine holds a second copy of the model.
+``model.dtype``. ``planning/passes.py`` has what a pass holds beside that. The engine has
+a second copy of the model. ``docs/planning.md`` has the formulas.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mempo.agent.engine_room import GRAPHS, step_memory
+from mempo.command.planning.passes import BYTES, Pass, pass_of
 from mempo.config import ArchitectureConfig, Config
 
 GIB = 1024**3
 
-LOGIT_CHUNK_ELEMENTS = 2**26
-"""Logits that stand in memory at a time (``mempo.learning.pass_sizes.GPU_LOGITS``), three times
-in float32: themselves, their exponentials and their gradient."""
+CUDA_BYTES = 6 * GIB // 10
+"""Assumed: a process's CUDA context with the kernels of torch, and workspaces of cuBLAS."""
 
-_BYTES = {"float32": 4, "bfloat16": 2}
+NCCL_BYTES = GIB // 2
+"""Assumed: buffers of NCCL where there are several devices."""
 
 
 @dataclass(frozen=True)
@@ -38,23 +40,33 @@ class ParameterCount:
 
 @dataclass(frozen=True)
 class MemoryPerDevice:
-    """What one device holds at the fullest moment of an update, in bytes.
+    """What one device holds in a run, in bytes.
 
-    ``lower_copies`` are the trained weights in bfloat16, ``gathered`` the whole layers that sharded
-    training assembles for a moment; ``engine`` is all that the engine reserves: ``engine_weights``
-    and, with the rest, keys and values.
+    Between micro-batches: weights, their ``gradients`` with DDP's ``buckets``, AdamW's moments, the
+    KL term's reference. For a pass at its fullest moment: ``lower_copies``, the trained weights in
+    bfloat16 (autocast); ``gathered``, whole weights of sharded training; activations; logits;
+    ``moving``, gradients not yet where they stay. For a step: ``step_copies``. The engine's:
+    weights, activations of one step, graphs, keys and values. ``context``: CUDA and its libraries.
+    ``sleeps``: the engine gives back all but its graphs while the trainer works.
     """
 
     weights: int
     gradients: int
-    lower_copies: int
+    buckets: int
     optimizer_states: int
     reference: int
+    lower_copies: int
     gathered: int
     activations: int
     logits: int
+    moving: int
+    step_copies: int
     engine_weights: int
+    engine_steps: int
+    engine_graphs: int
     engine_cache: int
+    context: int
+    sleeps: bool
 
     @property
     def states(self) -> int:
@@ -63,16 +75,32 @@ class MemoryPerDevice:
 
     @property
     def training(self) -> int:
-        passing = self.lower_copies + self.gathered + self.activations + self.logits
-        return self.states + passing
+        """The trainer's tensors at the fullest moment of an update: in a pass, or in AdamW's
+        step."""
+        passing = self.lower_copies + self.gathered + self.activations + self.logits + self.moving
+        return self.states + self.buckets + max(passing, self.step_copies)
 
     @property
     def engine(self) -> int:
-        return self.engine_weights + self.engine_cache
+        """All that the engine takes while it samples."""
+        return self.engine_weights + self.engine_steps + self.engine_graphs + self.engine_cache
+
+    @property
+    def updating(self) -> int:
+        """All of a device in an update."""
+        stays = self.engine_graphs if self.sleeps else self.engine
+        return self.context + self.training + stays
+
+    @property
+    def sampling(self) -> int:
+        """All of a device in a rollout, when there are no gradients."""
+        rests = self.weights + self.reference + self.optimizer_states + self.buckets
+        return self.context + rests + self.engine
 
     @property
     def total(self) -> int:
-        return self.training + self.engine
+        """The larger of the two phases."""
+        return max(self.updating, self.sampling)
 
 
 def count_parameters(architecture: ArchitectureConfig) -> ParameterCount:
@@ -119,68 +147,68 @@ def estimate_memory(
     are worked out for a Llama- or Qwen2-like model.
     """
     parameters = parameters or count_parameters(architecture)
-    size = _BYTES[config.model.dtype]
-    sharding = config.trainer.sharding
+    size = BYTES[config.model.dtype]
+    sharding, lora = config.trainer.sharding, config.model.lora
     shards = world_size // sharding.replicas if config.trainer.strategy == "fsdp2" else 1
     held = -(-parameters.total // shards)
-    lora = config.model.lora
     trained = held
     if lora is not None:
-        adapters = adapters or adapter_parameters(architecture, lora.rank)
-        trained = -(-adapters // shards)
-    largest = max(parameters.layer, parameters.embedding)
-    engine_weights, engine_cache = _engine_memory(config, parameters)
+        trained = -(-(adapters or adapter_parameters(architecture, lora.rank)) // shards)
+    one = pass_of(config, architecture, parameters.layer)
+    moment = one.fullest()
+    engine = _engine_memory(config, architecture, parameters)
+    on_cpu = config.trainer.accelerator == "cpu"
     return MemoryPerDevice(
         weights=trained * 4 + (0 if lora is None else held * size),
         gradients=trained * 4 * (shards if sharding.reduce_once else 1),
-        lower_copies=trained * size if size < 4 and shards == 1 else 0,
+        buckets=trained * 4 if config.trainer.strategy == "ddp" and world_size > 1 else 0,
         optimizer_states=trained * 8,
         reference=held * size if config.loss.kl_coefficient > 0 and lora is None else 0,
-        gathered=2 * largest * size if shards > 1 else 0,
-        activations=_activations(config, architecture),
-        logits=3
-        * 4
-        * min(architecture.vocab_size * config.optimizer.micro_batch_tokens, LOGIT_CHUNK_ELEMENTS),
-        engine_weights=engine_weights,
-        engine_cache=engine_cache,
+        lower_copies=_lower_copies(one, parameters, trained),
+        gathered=moment.gathered,
+        activations=moment.activations,
+        logits=moment.logits,
+        moving=moment.moving,
+        step_copies=0 if on_cpu or config.optimizer.fused is not False else trained * 4,
+        engine_weights=engine.weights,
+        engine_steps=engine.steps,
+        engine_graphs=engine.graphs,
+        engine_cache=engine.cache,
+        context=0 if on_cpu else CUDA_BYTES + (NCCL_BYTES if world_size > 1 else 0),
+        sleeps=config.engine.sleep and not config.rollout.overlap and not on_cpu,
     )
 
 
-def _engine_memory(config: Config, parameters: ParameterCount) -> tuple[int, int]:
-    """Bytes of the engine's weights on one device, and of its keys and values.
+def _lower_copies(one: Pass, parameters: ParameterCount, trained: int) -> int:
+    """Autocast casts matrices: not an embedding that is looked up alone."""
+    if not one.autocast:
+        return 0
+    looked_up = parameters.embedding if parameters.head and not one.rank else 0
+    return (trained - looked_up) * one.element
 
-    On GPUs the engine reserves its share of the card at once; on CPUs, and with
-    ``engine.gpu_kv_cache_gib``, keys and values have a size of their own.
-    """
-    dtype = config.model.dtype if config.engine.dtype == "auto" else config.engine.dtype
-    weights = -(-parameters.total * _BYTES[dtype] // config.engine.tensor_parallel)
+
+@dataclass(frozen=True)
+class _EngineMemory:
+    weights: int
+    steps: int
+    graphs: int
+    cache: int
+
+
+def _engine_memory(
+    config: Config, architecture: ArchitectureConfig, parameters: ParameterCount
+) -> _EngineMemory:
+    """On GPUs the engine reserves its share of the card at once, or what
+    ``engine.gpu_kv_cache_gib`` says beside the rest; on CPUs keys and values have a size of their
+    own."""
+    engine = config.engine
+    weights = -(-parameters.total * BYTES[config.engine_dtype] // engine.tensor_parallel)
     if config.trainer.accelerator == "cpu":
-        return weights, int(config.engine.cpu_kv_cache_gib * GIB)
-    if config.engine.gpu_kv_cache_gib is not None:
-        return weights, int(config.engine.gpu_kv_cache_gib * GIB)
-    reserved = int(config.engine.gpu_memory_utilization * config.trainer.card_gib * GIB)
-    return weights, max(reserved - weights, 0)
-
-
-def _activations(config: Config, architecture: ArchitectureConfig) -> int:
-    """Bytes that the forward pass of one micro-batch keeps for the backward pass.
-
-    Per token a layer keeps about 8 hidden-wide vectors (inputs of both norms and of the
-    projections, queries, attention's output), keys and values, and 4 intermediate-wide ones.
-    Attention keeps no matrix of scores (fused kernels). With gradient checkpointing a layer keeps
-    its input alone, or if it is selective also the results of its seven matrix products and of
-    attention, and one layer at a time is whole.
-    """
-    hidden = architecture.hidden_size
-    key_value = architecture.num_key_value_heads * (hidden // architecture.num_attention_heads)
-    layer = 8 * hidden + 2 * key_value + 4 * architecture.intermediate_size
-    layers = architecture.num_hidden_layers
-    checkpointing = config.model.gradient_checkpointing
-    if checkpointing == "selective":
-        products = 4 * hidden + 2 * key_value + 2 * architecture.intermediate_size
-        kept = layers * (hidden + products) + layer
-    elif checkpointing:
-        kept = layers * hidden + layer
+        return _EngineMemory(weights, 0, 0, int(engine.cpu_kv_cache_gib * GIB))
+    steps = step_memory(config, architecture) - GRAPHS
+    if engine.gpu_kv_cache_gib is not None:
+        cache = int(engine.gpu_kv_cache_gib * GIB)
     else:
-        kept = layers * layer
-    return kept * config.optimizer.micro_batch_tokens * _BYTES[config.model.dtype]
+        reserved = int(engine.gpu_memory_utilization * config.trainer.card_gib * GIB)
+        cache = max(reserved - weights - steps - GRAPHS, 0)
+    return _EngineMemory(weights, steps, GRAPHS, cache)

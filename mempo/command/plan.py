@@ -8,20 +8,19 @@ card's memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
 
-from mempo.agent.engine_room import EngineRoom, engine_room
+from mempo.agent.engine_room import engine_room
 from mempo.command.memory_estimate import (
-    GIB,
     MemoryPerDevice,
     ParameterCount,
     estimate_memory,
 )
 from mempo.command.model_sizes import model_sizes
+from mempo.command.planning.advice import USABLE, Situation, gib
 from mempo.command.supervised_plan import (
     SupervisedPlan,
     plan_supervised,
@@ -32,9 +31,6 @@ from mempo.command.supervised_plan import (
 from mempo.command.time_plan import Card, Work, read_card, time_tables, work_of
 from mempo.config import Config
 from mempo.runtime.errors import ConfigError
-
-USABLE = 0.92
-"""Share of a card that a plan may fill; the rest goes to the driver and to fragmentation."""
 
 ASSUMED_DEVICES = 8
 """GPUs per machine that a plan assumes for ``trainer.devices=auto`` where there is none."""
@@ -96,15 +92,21 @@ def make_plan(config: Config, world_size: int, devices_assumed: bool = False) ->
     rollout = config.rollout
     trajectories = rollout.tasks_per_epoch * rollout.group_size
     scored_rounds = trajectories * (rollout.max_rounds - 1) if config.scoring.enabled else 0
-    memory = estimate_memory(
-        config, sizes.architecture, world_size, sizes.parameters, sizes.adapters
-    )
+
+    def memory_on(devices: int) -> MemoryPerDevice:
+        return estimate_memory(
+            config, sizes.architecture, devices, sizes.parameters, sizes.adapters
+        )
+
+    memory = memory_on(world_size)
     supervised = plan_supervised(config, sizes, world_size)
     starts = supervised_fits(supervised, config, USABLE)
     room = None
     if config.trainer.accelerator != "cpu":
-        room = engine_room(config, sizes.architecture, memory.engine_cache)
-    advice = _advice(config, memory, world_size, room)
+        beside_weights = memory.engine - memory.engine_weights
+        room = engine_room(config, sizes.architecture, beside_weights)
+    situation = Situation(config, memory, world_size, memory_on, room)
+    advice = situation.advice
     if supervised is not None and not starts:
         advice += " " + supervised_remedy(
             supervised, config.model.lora is not None, config.trainer.card_gib
@@ -120,7 +122,7 @@ def make_plan(config: Config, world_size: int, devices_assumed: bool = False) ->
         scored_rounds=scored_rounds,
         scoring_rows=_scoring_rows(config, trajectories, scored_rounds),
         memory=memory,
-        fits=_fits(config, memory, room) and starts,
+        fits=situation.fits and starts,
         advice=advice,
         supervised=supervised,
         work=work_of(config, sizes.architecture, sizes.parameters, sizes.adapters),
@@ -134,94 +136,6 @@ def _scoring_rows(config: Config, trajectories: int, scored_rounds: int) -> int:
     if config.scoring.baseline == "history":
         return 2 * scored_rounds
     return scored_rounds + min(scored_rounds, trajectories)
-
-
-def _fits(config: Config, memory: MemoryPerDevice, room: EngineRoom | None) -> bool:
-    """True on CPUs, whose memory is not known here."""
-    if room is None:
-        return True
-    return _engine_fits(config, memory) and room.fits and memory.total <= USABLE * _card(config)
-
-
-def _card(config: Config) -> float:
-    """Memory of the card that the plan is held against, in bytes."""
-    return config.trainer.card_gib * GIB
-
-
-def _engine_fits(config: Config, memory: MemoryPerDevice) -> bool:
-    if config.engine.gpu_kv_cache_gib is not None:
-        return True
-    return memory.engine_weights < config.engine.gpu_memory_utilization * _card(config)
-
-
-def _advice(
-    config: Config, memory: MemoryPerDevice, world_size: int, room: EngineRoom | None
-) -> str:
-    """Whether it fits, and if not the settings that help most, in that order."""
-    total = _gib(memory.total)
-    if room is None:
-        return f"Each process needs about {total} of main memory."
-    card = config.trainer.card_gib
-    if _fits(config, memory, room):
-        return (
-            f"Fits a card of {card:g} GiB: {total}, {memory.total / (card * GIB):.0%} of "
-            f"it, of which {_gib(memory.engine)} are the engine's. {room.lowered()}"
-        ).rstrip()
-    remedies = " ".join(_remedies(config, memory, world_size, room))
-    return f"Does not fit a card of {card:g} GiB: {total} a device. {remedies}"
-
-
-def _remedies(
-    config: Config, memory: MemoryPerDevice, world_size: int, contexts: EngineRoom
-) -> Iterator[str]:
-    budget = USABLE * _card(config)
-    states = memory.states
-    reserved = config.engine.gpu_memory_utilization * _card(config)
-    if not _engine_fits(config, memory):
-        yield (
-            f"Raise engine.tensor_parallel (now {config.engine.tensor_parallel}) to "
-            f"{_tensor_parallel(config, memory)}: the engine's weights take "
-            f"{_gib(memory.engine_weights)} of each card, and engine.gpu_memory_utilization="
-            f"{config.engine.gpu_memory_utilization:g} gives it {_gib(int(reserved))}."
-        )
-    elif not contexts.fits:
-        yield contexts.remedy(config)
-    if config.trainer.strategy != "fsdp2" and states > budget / 2:
-        yield (
-            f"Set trainer=fsdp2: weights, gradients and optimizer states take {_gib(states)} on "
-            "every device and would be split over all of them."
-        )
-    if not config.model.gradient_checkpointing and memory.activations > budget / 8:
-        yield (
-            "Set model.gradient_checkpointing=true: activations take "
-            f"{_gib(memory.activations)} without it."
-        )
-    elif memory.activations + memory.logits > budget / 4:
-        yield (
-            "Lower optimizer.micro_batch_tokens (now "
-            f"{config.optimizer.micro_batch_tokens}): activations take {_gib(memory.activations)}."
-        )
-    room = budget - reserved - (memory.training - states)
-    if config.trainer.strategy == "fsdp2" and room > 0 and states > room:
-        yield (
-            f"Use at least {-(-states * world_size // int(room))} devices (trainer.devices, "
-            f"trainer.num_nodes; now {world_size}): the sharded states take {_gib(states)} on each."
-        )
-    if _engine_fits(config, memory) and memory.engine > budget / 4:
-        yield (
-            "Lower engine.gpu_memory_utilization (now "
-            f"{config.engine.gpu_memory_utilization:g}): the engine reserves {_gib(memory.engine)}."
-        )
-
-
-def _tensor_parallel(config: Config, memory: MemoryPerDevice) -> int:
-    """The smallest power of two that leaves a third of the engine's share to keys and values."""
-    share = config.engine.gpu_memory_utilization * _card(config) * 2 / 3
-    whole = memory.engine_weights * config.engine.tensor_parallel
-    parallel = 2 * config.engine.tensor_parallel
-    while whole / parallel > share:
-        parallel *= 2
-    return parallel
 
 
 def print_plan(plan: Plan, console: Console | None = None) -> None:
@@ -267,28 +181,32 @@ def _memory_rows(memory: MemoryPerDevice) -> list[tuple[str, str]]:
     rows = [
         ("weights", memory.weights),
         ("gradients, float32", memory.gradients),
+        ("DDP's buckets", memory.buckets),
         ("weights in bfloat16", memory.lower_copies),
         ("AdamW moments, float32", memory.optimizer_states),
         ("frozen reference (KL)", memory.reference),
-        ("gathered layers", memory.gathered),
+        ("gathered weights", memory.gathered),
         ("activations", memory.activations),
         ("logits", memory.logits),
+        ("gradients on their way", memory.moving),
+        ("copies of AdamW's step", memory.step_copies),
+        ("CUDA, libraries", memory.context),
         ("engine: weights", memory.engine_weights),
+        ("engine: one step", memory.engine_steps),
+        ("engine: graphs", memory.engine_graphs),
         ("engine: keys and values", memory.engine_cache),
-        ("total", memory.total),
+        ("in an update", memory.updating),
+        ("in a rollout", memory.sampling),
+        ("at most", memory.total),
     ]
-    return [(name, _gib(size)) for name, size in rows if size or name == "total"]
+    phases = ("in an update", "in a rollout", "at most")
+    return [(name, gib(size)) for name, size in rows if size or name in phases]
 
 
 def _print_rows(console: Console, title: str, rows: list[tuple[str, str]]) -> None:
     table = Table(title=title, title_justify="left", show_header=False, title_style="bold")
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
-    for row in rows:
-        before_total = rows[-1][0] == "total" and row is rows[-2]
-        table.add_row(*row, end_section=before_total)
+    for row, following in zip(rows, [*rows[1:], ("", "")], strict=True):
+        table.add_row(*row, end_section=following[0] in ("total", "in an update"))
     console.print(table)
-
-
-def _gib(size: int) -> str:
-    return f"{size / GIB:,.2f} GiB"

@@ -13,7 +13,7 @@ from mempo.config import Config
 @dataclass(frozen=True)
 class SupervisedPlan:
     """``source`` is what it learns from, in words; ``trained`` counts parameters. ``memory`` is
-    that of the stage: the engine is not there yet (only ``memory.training`` counts)."""
+    that of the stage: the engine is not there yet."""
 
     source: str
     steps: int
@@ -25,7 +25,7 @@ class SupervisedPlan:
     @property
     def total(self) -> int:
         """Bytes on one device."""
-        return self.memory.training
+        return self.memory.context + self.memory.training
 
 
 def plan_supervised(config: Config, sizes: ModelSizes, world_size: int) -> SupervisedPlan | None:

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from mempo.command.cli import compose
-from mempo.command.memory_estimate import LOGIT_CHUNK_ELEMENTS
 from mempo.command.planning.measured import Measured, measure_each
+from mempo.command.planning.passes import LOGIT_CHUNK_ELEMENTS
 from mempo.command.planning.subject import Subject, subject_of
 from mempo.config import LoraSettings
 from mempo.learning.pass_sizes import CPU_LOGITS, GPU_LOGITS

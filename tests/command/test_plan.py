@@ -11,17 +11,21 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from mempo.agent.engine_room import GRAPHS
 from mempo.command.cli import compose
 from mempo.command.memory_estimate import (
+    CUDA_BYTES,
     GIB,
-    LOGIT_CHUNK_ELEMENTS,
+    NCCL_BYTES,
+    MemoryPerDevice,
     count_parameters,
     estimate_memory,
 )
 from mempo.command.plan import make_plan, planned_world_size, print_plan
+from mempo.command.planning.passes import CPU_LOGIT_CHUNK_ELEMENTS, LOGIT_CHUNK_ELEMENTS
 from mempo.command.supervised_plan import SupervisedPlan
 from mempo.config import ArchitectureConfig, LoraSettings
-from mempo.learning.pass_sizes import GPU_LOGITS
+from mempo.learning.pass_sizes import CPU_LOGITS, GPU_LOGITS
 from mempo.models.lora import add_adapters
 from mempo.runtime.errors import ConfigError
 from tests.support.families import FAMILIES, write_family
@@ -69,47 +73,107 @@ def test_parameters_equal_those_of_a_built_model(tied: bool, bias: bool) -> None
     assert count_parameters(architecture).total == sum(p.numel() for p in model.parameters())
 
 
-def test_memory_of_a_bfloat16_model_on_one_device() -> None:
-    config = compose("train", ["model=qwen2_5_0_5b", "model.gradient_checkpointing=false"])
+def memory_of(devices: int, *overrides: str) -> MemoryPerDevice:
+    config = compose("train", overrides)
     assert config.model.architecture is not None
+    return estimate_memory(config, config.model.architecture, devices)
+
+
+def test_memory_of_a_bfloat16_model_on_one_device() -> None:
+    memory = memory_of(1, "model=qwen2_5_0_5b", "model.gradient_checkpointing=false")
     n = PUBLIC_TOTALS["qwen2_5_0_5b"]
-    memory = estimate_memory(config, config.model.architecture, 1)
     assert memory.weights == memory.gradients == 4 * n
-    assert memory.lower_copies == 2 * n
+    assert memory.lower_copies == 2 * n  # the embedding is the output layer, a matrix product
     assert memory.optimizer_states == 8 * n
-    assert memory.reference == memory.gathered == 0
+    assert memory.reference == memory.gathered == memory.buckets == memory.step_copies == 0
     assert memory.engine_weights == 2 * n
     assert memory.engine == int(0.4 * 80 * GIB)
-    assert memory.activations == 24 * (8 * 896 + 2 * 128 + 4 * 4864) * 8192 * 2
-    assert memory.logits == 3 * 4 * 2**26
-    assert LOGIT_CHUNK_ELEMENTS == GPU_LOGITS
-    assert memory.total == memory.training + memory.engine
+    # A token of a layer under autocast: norms in float32 (input and scaled), seven vectors, keys
+    # and values, the feed-forward's four, a sum a head; behind the layers a norm and four vectors.
+    layer = 16 * 896 + 2 * (7 * 896 + 2 * 128 + 4 * 4864) + 4 * 14
+    assert memory.activations == (24 * layer + (8 + 8) * 896) * 8192
+    head = 151936 * 896
+    assert memory.moving == 2 * 2 * head  # of this chunk and of those before
+    assert memory.logits == 20 * 2**26 - 2 * head
+    assert (LOGIT_CHUNK_ELEMENTS, CPU_LOGIT_CHUNK_ELEMENTS) == (GPU_LOGITS, CPU_LOGITS)
 
 
 def test_gradient_checkpointing_keeps_one_layer_and_every_input() -> None:
-    config = compose("train", ["model=qwen2_5_0_5b", "optimizer.micro_batch_tokens=100"])
-    assert config.model.architecture is not None
-    layer = 8 * 896 + 2 * 128 + 4 * 4864
-    memory = estimate_memory(config, config.model.architecture, 1)
-    assert memory.activations == (24 * 896 + layer) * 100 * 2
-    assert memory.logits == 3 * 4 * 151936 * 100
+    """At the last layer: all inputs (in float32 under autocast), that layer whole, inside its
+    feed-forward two gradients of it and two of the stream."""
+    memory = memory_of(1, "model=qwen2_5_7b", "optimizer.micro_batch_tokens=20000")
+    layer = 16 * 3584 + 2 * (7 * 3584 + 2 * 512 + 4 * 18944) + 4 * 28
+    inside = 2 * 2 * 18944 + 2 * 4 * 3584
+    assert memory.activations == (28 * 4 * 3584 + layer + inside) * 20000
+    assert memory.logits == 0
+    assert memory.moving == 2 * 18944 * 3584
 
 
 def test_selective_checkpointing_keeps_matrix_products_and_attention() -> None:
-    """Queries, keys, values, attention, its projection, gate, up, down, and the layer's input."""
-    config = compose(
-        "train",
-        [
-            "model=qwen2_5_0_5b",
-            "optimizer.micro_batch_tokens=100",
-            "model.gradient_checkpointing=selective",
-        ],
-    )
-    assert config.model.architecture is not None
-    layer = 8 * 896 + 2 * 128 + 4 * 4864
-    kept = 896 + 896 + 128 + 128 + 896 + 896 + 4864 + 4864 + 896
-    memory = estimate_memory(config, config.model.architecture, 1)
-    assert memory.activations == (24 * kept + layer) * 100 * 2
+    """Queries, keys, values, attention and its sums, its projection, gate, other branch, down, and
+    the layer's input."""
+    settings = ["model=qwen2_5_0_5b", "trainer=fsdp2"]
+    with_some = memory_of(8, *settings, "model.gradient_checkpointing=selective")
+    with_inputs = memory_of(8, *settings)
+    kept = 2 * (896 + 128 + 128 + 896 + 896 + 4864 + 4864 + 896) + 4 * 14
+    assert with_some.activations - with_inputs.activations == 24 * kept * 8192
+
+
+def test_fsdp2_counts_what_stands_gathered_and_what_is_on_its_way() -> None:
+    """At the last layer: that one and the next gathered in bfloat16, the output layer's gradient
+    in float32 on its way to the shards, one matrix's gradient."""
+    memory = memory_of(8, "model=qwen2_5_7b", "trainer=fsdp2")
+    layer = (7_615_616_512 - 2 * 152064 * 3584 - 3584) // 28
+    assert memory.gathered == 2 * 2 * layer
+    assert memory.moving == 4 * 152064 * 3584 + 2 * 18944 * 3584
+    assert memory.lower_copies == 0
+
+
+def test_ddp_has_buckets_and_a_step_without_one_kernel_has_copies() -> None:
+    n = PUBLIC_TOTALS["qwen2_5_0_5b"]
+    assert memory_of(8, "model=qwen2_5_0_5b", "trainer=ddp").buckets == 4 * n
+    assert memory_of(1, "model=qwen2_5_0_5b", "trainer=ddp", "trainer.devices=1").buckets == 0
+    many = memory_of(1, "model=qwen2_5_7b", "optimizer.fused=false")
+    assert many.step_copies == 4 * PUBLIC_TOTALS["qwen2_5_7b"]
+    assert many.training == many.states + many.step_copies  # more than the pass
+
+
+def test_the_larger_phase_counts_where_the_engine_sleeps() -> None:
+    """In an update its graphs stay; in a rollout there are no gradients."""
+    memory = memory_of(8, "model=qwen2_5_7b", "trainer=fsdp2")
+    assert memory.context == CUDA_BYTES + NCCL_BYTES
+    assert memory.updating == memory.context + memory.training + GRAPHS
+    n = -(-PUBLIC_TOTALS["qwen2_5_7b"] // 8)
+    assert memory.sampling == memory.context + 12 * n + int(0.4 * 80 * GIB)
+    assert memory.total == max(memory.updating, memory.sampling)
+    for never in ("engine.sleep=false", "rollout.overlap=true"):
+        awake = memory_of(8, "model=qwen2_5_7b", "trainer=fsdp2", "engine.sleep=false", never)
+        assert awake.total == memory.context + memory.training + int(0.4 * 80 * GIB)
+
+
+def test_a_step_and_graphs_leave_the_rest_to_keys_and_values() -> None:
+    """The feed-forward's two products, of which each of two devices has half, and four vectors;
+    logits twice in float32."""
+    memory = memory_of(8, "model=qwen2_5_7b", "trainer=fsdp2", "engine.tensor_parallel=2")
+    step = 8192 * 2 * (2 * 18944 // 2 + 4 * 3584) + 2 * 4 * 128 * 152064
+    assert (memory.engine_steps, memory.engine_graphs) == (step, GRAPHS)
+    reserved = int(0.4 * 80 * GIB)
+    assert memory.engine_cache == reserved - PUBLIC_TOTALS["qwen2_5_7b"] - step - GRAPHS
+    given = memory_of(8, "model=qwen2_5_7b", "trainer=fsdp2", "engine.gpu_kv_cache_gib=3")
+    assert given.engine_cache == 3 * GIB
+    assert given.engine > given.engine_weights + 3 * GIB + GRAPHS
+
+
+def test_what_vllm_will_refuse_is_refused_to_the_token() -> None:
+    """A token of 48 layers with 8 heads of 128: 196,608 bytes; 32,768 of them are 6 GiB."""
+    settings = ["model=qwen2_5_14b", "trainer=fsdp2", "trainer.devices=8"]
+    plan = make_plan(compose("train", [*settings, "engine.max_model_len=32768"]), 8)
+    assert not plan.fits
+    assert "one context of 32,768 tokens take 6.00 GiB of each card" in plan.advice
+    longest = plan.memory.engine_cache // (2 * 48 * 8 * 128 * 2)
+    assert make_plan(compose("train", [*settings, f"engine.max_model_len={longest}"]), 8).fits
+    longer = compose("train", [*settings, f"engine.max_model_len={longest + 1}"])
+    assert not make_plan(longer, 8).fits
 
 
 def test_float32_needs_no_copies_in_bfloat16() -> None:
@@ -183,7 +247,7 @@ def test_planned_world_size(overrides: list[str], gpus: int, expected: tuple[int
         ),
         (
             ["model=qwen2_5_7b", "trainer=fsdp2", "model.gradient_checkpointing=false"],
-            8,
+            4,
             False,
             ["model.gradient_checkpointing=true"],
         ),
@@ -268,7 +332,7 @@ def test_the_plan_counts_what_the_supervised_start_trains() -> None:
     # Weights, gradients and two moments in float32, against frozen weights in bfloat16.
     assert whole.memory.states == 16 * total
     assert adapters.memory.states == 2 * total + 16 * added
-    assert whole.total == whole.memory.training > adapters.total
+    assert whole.total == whole.memory.context + whole.memory.training > adapters.total
 
 
 def test_a_supervised_start_that_does_not_fit_is_told(tmp_path: Path) -> None:

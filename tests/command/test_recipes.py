@@ -17,7 +17,8 @@ from omegaconf import OmegaConf
 
 from mempo.command.cli import CONF_DIR, compose, hydra_untouched
 from mempo.command.memory_estimate import GIB
-from mempo.command.plan import USABLE, Plan, make_plan, planned_world_size
+from mempo.command.plan import Plan, make_plan, planned_world_size
+from mempo.command.planning.advice import USABLE
 from mempo.runtime.nested import leaves
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,7 +20,8 @@ from pydantic import TypeAdapter
 from rich.console import Console
 from rich.table import Table
 
-from mempo.command.memory_estimate import GIB, MemoryPerDevice
+from mempo.command.memory_estimate import MemoryPerDevice
+from mempo.command.planning.advice import gib
 from mempo.command.planning.subject import Subject, subject_of
 from mempo.config import Config
 from mempo.runtime.errors import MempoError
@@ -94,11 +95,11 @@ def print_measured(found: Measured, plan: MemoryPerDevice, console: Console | No
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     planned = planned_parts(plan)
     for part, size in found.parts().items():
-        table.add_row(part, _gib(size), _gib(planned[part]), end_section=part == _PASSING)
-    table.add_row("total", _gib(found.total), _gib(sum(planned.values())))
+        table.add_row(part, gib(size), gib(planned[part]), end_section=part == _PASSING)
+    table.add_row("total", gib(found.total), gib(sum(planned.values())))
     console.print(table)
     categories = sorted(found.categories.items(), key=lambda item: -item[1])
-    named = ", ".join(f"{name} {_gib(size)}" for name, size in categories)
+    named = ", ".join(f"{name} {gib(size)}" for name, size in categories)
     difference = sum(planned.values()) / found.total - 1
     console.print(
         f"By the tracker's names: {named}. The plan is {abs(difference):.0%} "
@@ -112,11 +113,7 @@ def planned_parts(plan: MemoryPerDevice) -> dict[str, int]:
     """The plan's figures in the parts that are measured."""
     parts = {
         "weights": plan.weights + plan.reference,
-        "gradients": plan.gradients,
+        "gradients": plan.gradients + plan.buckets,
         "AdamW moments": plan.optimizer_states,
     }
     return {**parts, _PASSING: plan.training - sum(parts.values())}
-
-
-def _gib(size: int) -> str:
-    return f"{size / GIB:,.2f} GiB"

@@ -6,12 +6,9 @@ from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
-from mempo.command.memory_estimate import LOGIT_CHUNK_ELEMENTS
+from mempo.command.planning.passes import CPU_LOGIT_CHUNK_ELEMENTS, LOGIT_CHUNK_ELEMENTS
 from mempo.config import ArchitectureConfig, Config, LoraSettings, ShardingConfig
 from mempo.runtime.errors import ConfigError
-
-_CPU_LOGIT_CHUNK_ELEMENTS = 2**25
-"""``mempo.learning.pass_sizes.CPU_LOGITS``, which cannot be asked without torch."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +56,7 @@ def subject_of(config: Config, world_size: int) -> Subject:
         processes=world_size,
         sharding=config.trainer.sharding,
         tokens=config.optimizer.micro_batch_tokens,
-        logit_elements=_CPU_LOGIT_CHUNK_ELEMENTS if on_cpu else LOGIT_CHUNK_ELEMENTS,
+        logit_elements=CPU_LOGIT_CHUNK_ELEMENTS if on_cpu else LOGIT_CHUNK_ELEMENTS,
         entropy="trained" if config.loss.entropy_coefficient > 0 else "measured",
         reference=config.loss.kl_coefficient > 0 and model.lora is None,
     )
