@@ -55,8 +55,8 @@ from benchmarks.common import (
     time_sides,
     with_peak_memory,
 )
-from mempo.learning.batches import group_by_tokens
 from mempo.learning.logprobs import WantedTokens, token_logprobs
+from mempo.learning.micro_batches import group_by_tokens
 from mempo.learning.tree_scoring import Branch, Tree, tree_logprobs
 
 Row = tuple[tuple[int, ...], int]

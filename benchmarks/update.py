@@ -5,7 +5,8 @@
 Both sides compute the same loss and gradient on the same rows, in turns:
 
 - lean: ``MemPOModule.loss``, whose output layer runs at policy positions only, in chunks, and with
-  ``--prompt`` the tokens that all rows begin with once for a micro-batch
+  ``--prompt`` the tokens that all rows begin with once for a micro-batch; with ``--pack true`` rows
+  end to end, without padding
 - plain: the logits of every token in float32, ``log_softmax``, ``gather``, the entropy of every
   position (without gradient, as the lean side measures it), and the same ``policy_loss``
 
@@ -18,8 +19,8 @@ model at its peak), and ``peak_share``: the model's floating-point operations in
 lean step, as a share of the best matrix product measured in the same dtype in the same run. The
 operations are those of ``common.forward_flops`` for the forward pass, with the output layer at
 policy positions only, and twice as many for the backward pass; what gradient checkpointing or
-chunking computes again does not count, and neither does padding (there is none here). It is null
-where a prompt is computed once.
+chunking computes again does not count, and neither does padding. It is null where a prompt is
+computed once.
 """
 
 from __future__ import annotations
@@ -52,20 +53,16 @@ from benchmarks.common import (
     with_peak_memory,
 )
 from mempo.command.cli import compose
-from mempo.learning.batches import (
-    Batch,
-    TrainingRow,
-    collate,
-    is_sharing_worth_it,
-    plan_micro_batches,
-)
+from mempo.learning.batches import Batch, collate
 from mempo.learning.loss import LossInputs, policy_loss
+from mempo.learning.micro_batches import TrainingRow, is_sharing_worth_it, plan_micro_batches
 from mempo.models.checkpointing import enable_gradient_checkpointing
 from mempo.training.module import MemPOModule
 from mempo.trajectory import Objective, SpanKind, Task, TokenSequence, Trajectory
 
 CONFIGURATIONS = {"tiny": "tiny", "smollm2": "smollm2_135m"}
 CHECKPOINTING = {"none": False, "full": True, "selective": "selective"}
+PACKING = {"auto": "null", "true": "true", "false": "false"}
 GRADIENT_TOLERANCE = {"float32": 1e-4, "bfloat16": 0.05}
 """Of the gradients' difference, as a share of their norm."""
 
@@ -84,14 +81,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         overrides=[
             f"model={CONFIGURATIONS[arguments.model]}",
             f"model.gradient_checkpointing={checkpointing}",
+            f"optimizer.pack_rows={PACKING[arguments.pack]}",
             "logger=none",
         ]
     )
     module = MemPOModule(model, config)
     rows = make_rows(arguments)
-    budget, share = arguments.micro_batch_tokens, module.shares_prompts
-    share = share and is_sharing_worth_it(rows, budget)
-    lean_batches = micro_batches(rows, budget, share)
+    budget, share, packed = arguments.micro_batch_tokens, module.shares_prompts, module.packs_rows
+    share = share and is_sharing_worth_it(rows, budget, packed)
+    lean_batches = micro_batches(rows, budget, share, packed)
     plain_batches = micro_batches(rows, arguments.plain_micro_batch_tokens or budget)
 
     def step(
@@ -159,6 +157,18 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=4096, help="of the optimizer step")
     parser.add_argument("--sequences", type=int, default=4, help="that the tokens are split into")
     parser.add_argument("--prompt", type=int, default=0, help="tokens that all sequences share")
+    parser.add_argument(
+        "--spread",
+        type=float,
+        default=0.0,
+        help="lengths behind the prompt are spread by this share of their mean, to both sides",
+    )
+    parser.add_argument(
+        "--pack",
+        choices=[*PACKING],
+        default="auto",
+        help="no padding on the lean side",
+    )
     parser.add_argument("--policy-share", type=float, default=0.25, help="of the tokens")
     parser.add_argument("--micro-batch-tokens", type=int, default=4096, help="of the lean side")
     parser.add_argument(
@@ -177,13 +187,15 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def make_rows(shape: argparse.Namespace) -> list[TrainingRow]:
     """Rows of random tokens with random advantages, weighted over the whole step."""
     rng = random.Random(shape.seed)
-    length = shape.tokens // shape.sequences
-    after_prompt = shape.policy_share * length / (length - shape.prompt)
+    mean = shape.tokens // shape.sequences
+    after_prompt = shape.policy_share * mean / (mean - shape.prompt)
     policy_from = round(_RUN * (1.0 - after_prompt))
     prompt = [rng.randrange(1000) for _ in range(shape.prompt)]
     task = Task("random", (Objective("", ("",)),))
     trajectories: list[Trajectory] = []
     for sample in range(shape.sequences):
+        place = 2 * sample / max(shape.sequences - 1, 1) - 1  # from -1 to 1
+        length = mean + round(shape.spread * place * (mean - shape.prompt))
         mask = [0] * shape.prompt + [
             int(position % _RUN >= max(policy_from, 1)) for position in range(length - shape.prompt)
         ]
@@ -200,11 +212,11 @@ def make_rows(shape: argparse.Namespace) -> list[TrainingRow]:
 
 
 def micro_batches(
-    rows: Sequence[TrainingRow], budget: int, share_prompts: bool = False
+    rows: Sequence[TrainingRow], budget: int, share_prompts: bool = False, packed: bool = False
 ) -> list[Batch]:
-    plan = plan_micro_batches(rows, budget, share_prompts)
+    plan = plan_micro_batches(rows, budget, share_prompts, packed)
     return [
-        collate(members, index == len(plan) - 1, share_prompts).to(device())
+        collate(members, index == len(plan) - 1, share_prompts, packed).to(device())
         for index, members in enumerate(plan)
     ]
 

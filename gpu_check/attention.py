@@ -34,9 +34,10 @@ ROWS: Final = 4
 LENGTH: Final = 512
 SHARED: Final = 128
 KERNELS: Final = "aten::_scaled_dot_product"
-WAYS: Final = ("plain", "prompts kept", "prompts in one pass")
+WAYS: Final = ("plain", "prompts kept", "prompts in one pass", "packed", "packed behind a prompt")
 """Every row whole; what rows begin with once, as keys and values of a pass before, or in the same
-pass, as under gradient checkpointing and fsdp2."""
+pass, as under gradient checkpointing and fsdp2; rows end to end, whole and behind what they begin
+with."""
 
 
 def main() -> None:
@@ -81,28 +82,32 @@ def logprobs(model: Any, attention: str, dtype: str, way: str) -> Tensor:
     model.train(once)
     try:
         with torch.no_grad(), autocast(dtype):
-            found = token_logprobs(model, tokens(0 if way == "plain" else SHARED)).logprobs
+            found = token_logprobs(model, tokens_of(way)).logprobs
     finally:
         model.gradient_checkpointing_disable()
         model.eval()
     return found[:, SHARED + 1 :].float().cpu()
 
 
-def tokens(shared: int) -> WantedTokens:
-    """Rows that begin alike; ``shared`` of these tokens are computed once."""
+def tokens_of(way: str) -> WantedTokens:
+    """Rows that begin alike, each shorter than the one before."""
     generator = torch.Generator().manual_seed(5)
     ids = torch.randint(1000, (ROWS, LENGTH), generator=generator)  # (B, T)
     ids[:, :SHARED] = ids[0, :SHARED]
-    wanted = torch.arange(LENGTH).expand(ROWS, -1) > SHARED
+    lengths = LENGTH - 50 * torch.arange(ROWS).unsqueeze(1)
+    real = torch.arange(LENGTH) < lengths
+    wanted = real & (torch.arange(LENGTH) > SHARED)
     where = device()
-    return WantedTokens(ids.to(where), torch.ones_like(ids).to(where), wanted.to(where), shared)
+    shared = 0 if way in ("plain", "packed") else SHARED
+    packed = way.startswith("packed")
+    return WantedTokens(ids.to(where), real.long().to(where), wanted.to(where), shared, packed)
 
 
 def kernels_of(model: Any, dtype: str) -> list[str]:
     """The kernels of ``sdpa`` in a plain pass forward and backward, as an update makes it."""
     model.set_attn_implementation("sdpa")
     with profile(activities=[ProfilerActivity.CPU]) as seen, autocast(dtype):
-        torch.autograd.backward(token_logprobs(model, tokens(0)).logprobs.sum())
+        torch.autograd.backward(token_logprobs(model, tokens_of("plain")).logprobs.sum())
     model.zero_grad(set_to_none=True)
     names = {event.key for event in seen.key_averages()}
     return sorted(

@@ -108,13 +108,14 @@ UPDATE: Final = (
     ),
     Check(
         "attention",
-        "log-probabilities by every attention that is installed, whole rows and prompts once, are "
+        "log-probabilities by every attention that is installed, of padded and packed rows, are "
         "those of eager attention (worst mean difference, nats)",
         ["gpu_check/attention.py"],
         "worst_mean_difference",
         1e-3,
         "the first line of the command's figures that is large names the way: avoid it with "
-        "model.attention=… or optimizer.share_prompts=false, and send this page in",
+        "model.attention=…, optimizer.pack_rows=false or optimizer.share_prompts=false, and send "
+        "this page in",
         quick=True,
     ),
     Check(

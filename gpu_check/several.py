@@ -33,7 +33,8 @@ from benchmarks.update import make_rows, micro_batches, plain_loss
 from benchmarks.update import parse as parse_shape
 from mempo.command.cli import compose
 from mempo.config import Config
-from mempo.learning.batches import Batch, plan_micro_batches
+from mempo.learning.batches import Batch
+from mempo.learning.micro_batches import plan_micro_batches
 from mempo.models.checkpointing import enable_gradient_checkpointing
 from mempo.models.lora import add_adapters
 from mempo.models.saving import save_policy, whole_weights
@@ -157,11 +158,12 @@ class Rows(L.LightningDataModule):
     def train_dataloader(self) -> DataLoader[Batch]:
         assert self.trainer is not None
         module: Any = self.trainer.lightning_module
-        share = module.shares_prompts
+        share, packed = module.shares_prompts, module.packs_rows
         parts = [self._rows[rank :: self._devices] for rank in range(self._devices)]
-        count = max(len(plan_micro_batches(part, BUDGET, share)) for part in parts)
+        count = max(len(plan_micro_batches(part, BUDGET, share, packed)) for part in parts)
         own = parts[self.trainer.global_rank]
-        return DataLoader(EpochDataset([own], [count], BUDGET, True, [share]), batch_size=None)
+        dataset = EpochDataset([own], [count], BUDGET, True, [share], packed)
+        return DataLoader(dataset, batch_size=None)
 
 
 class Observed(MemPOModule):

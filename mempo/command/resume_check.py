@@ -52,6 +52,7 @@ MAY_CHANGE: Final = (
     "model.gradient_checkpointing",
     "optimizer.decay_epochs",
     "optimizer.micro_batch_tokens",
+    "optimizer.pack_rows",
     "optimizer.share_prompts",
     "retriever.backoff_s",
     "retriever.connect_timeout_s",

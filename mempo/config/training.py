@@ -15,8 +15,8 @@ from mempo.config.strict import STRICT
 
 @dataclass(frozen=True, config=STRICT)
 class OptimizerConfig:
-    """AdamW and how an epoch's trajectories are split. ``fused``: a step of either stage is one
-    kernel (``None``: on GPUs)."""
+    """AdamW and how an epoch's trajectories are split. ``pack_rows``: no padding is computed, and
+    ``fused``: a step is one kernel, both in either stage (``None``: on GPUs)."""
 
     learning_rate: float = Field(default=1e-6, gt=0.0)
     weight_decay: float = Field(default=0.0, ge=0.0)
@@ -28,6 +28,7 @@ class OptimizerConfig:
     updates_per_epoch: int = Field(default=1, ge=1)
     micro_batch_tokens: int = Field(default=8192, ge=1)
     share_prompts: bool = True
+    pack_rows: bool | None = None
     fused: bool | None = None
 
     @model_validator(mode="after")

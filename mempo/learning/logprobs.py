@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from mempo.learning.output_layer import Logits, output_layer_as
+from mempo.learning.packed_rows import PackedRows, needs_one_pass, packed_forward
 from mempo.learning.pass_sizes import logit_elements
 from mempo.learning.shared_prefix import attention_behind_prefix, prefix_cache
-from mempo.learning.shared_rows import SharedRows, needs_one_pass, rows_forward
 
 Entropy = Literal["none", "measured", "trained"]
 
@@ -32,12 +32,14 @@ class WantedTokens:
     [B, T]. ``wanted``: bool, [B, T]; ``wanted[:, 0]`` must be false, since nothing precedes it.
     ``shared``: how many tokens all rows begin with that are computed once for all of them; none of
     them, nor the token after them, may be wanted, and padding must stand on the right.
+    ``packed``: rows are laid end to end, so that padding, on the right, is not computed.
     """
 
     ids: Tensor
     attention_mask: Tensor
     wanted: Tensor
     shared: int = 0
+    packed: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,9 @@ def token_logprobs(
             gradient (``trained``) or without (``measured``), which is cheaper.
     """
     ids, shape = tokens.ids, tokens.ids.shape
-    layout: SharedRows | None = None
-    if tokens.shared and needs_one_pass(model):
-        layout = SharedRows(tokens.shared, shape[1] - tokens.shared, shape[0])
+    layout: PackedRows | None = None
+    if tokens.packed or (tokens.shared and needs_one_pass(model)):
+        layout = PackedRows.of(tokens.attention_mask, tokens.shared)
     forward = _forward(model, tokens, layout)
     rows, columns = tokens.wanted.nonzero(as_tuple=True)  # (N,), (N,)
     nothing_wanted = rows.numel() == 0
@@ -96,22 +98,24 @@ def token_logprobs(
     )
 
 
-def _forward(model: Any, tokens: WantedTokens, layout: SharedRows | None) -> Callable[[], Any]:
+def _forward(model: Any, tokens: WantedTokens, layout: PackedRows | None) -> Callable[[], Any]:
     """Runs the model once over all tokens in ``layout``, or over what is not shared; the shared
     tokens are then computed at once. Raises ``ValueError`` for tokens that cannot be asked for."""
     ids, wanted, shared = tokens.ids, tokens.wanted, tokens.shared
     if bool(wanted[:, 0].any()):
         raise ValueError("the first token has no log-probability: nothing precedes it")
     padding = _padding(tokens.attention_mask)
-    if shared == 0:
+    if layout is None and shared == 0:
         return lambda: model(input_ids=ids, use_cache=False, **padding)
-    if padding or bool(wanted[:, : shared + 1].any()):
+    if padding:
+        raise ValueError("rows begin with padding: they share no tokens and cannot be packed")
+    if shared and bool(wanted[:, : shared + 1].any()):
         raise ValueError(
-            f"{shared} tokens cannot be computed once for all rows: rows begin with padding, or "
-            "log-probabilities are wanted that these tokens predict"
+            f"{shared} tokens cannot be computed once for all rows: log-probabilities are wanted "
+            "that these tokens predict"
         )
     if layout is not None:
-        return rows_forward(model, ids, layout)
+        return packed_forward(model, ids, layout)
     cache = prefix_cache(model, ids[:1, :shared], len(ids))
 
     def behind_prefix() -> Any:

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from mempo.learning.batches import TrainingRow, pad_rows, plan_micro_batches
+from mempo.learning.batches import pad_rows
 from mempo.learning.logprobs import WantedTokens, token_logprobs
+from mempo.learning.micro_batches import TrainingRow, plan_micro_batches
 from mempo.trajectory import TokenSequence, Trajectory
 
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from mempo.config import ScoringConfig
-from mempo.learning.batches import group_by_tokens
 from mempo.learning.contexts import Context
 from mempo.learning.logprobs import WantedTokens, token_logprobs
+from mempo.learning.micro_batches import group_by_tokens
 from mempo.learning.tree_scoring import Branch, Tree, tree_logprobs
 from mempo.trajectory import Round, TokenSequence
 

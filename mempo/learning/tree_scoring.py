@@ -27,8 +27,8 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from mempo.learning.batches import group_by_tokens
 from mempo.learning.logprobs import Targets, statistics_at
+from mempo.learning.micro_batches import group_by_tokens
 from mempo.learning.shared_prefix import attention_behind_prefix, common_start, prefix_cache
 
 MASK_ELEMENTS = 2**28

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
+import torch.nn.attention.varlen  # registers its operator
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
 _aten = torch.ops.aten
@@ -20,6 +21,7 @@ _KEPT = {
         _aten._scaled_dot_product_efficient_attention,
         _aten._scaled_dot_product_cudnn_attention,
         _aten._scaled_dot_product_flash_attention_for_cpu,
+        torch.ops.torch_attn._varlen_attn,
     )
 }
 """Nearly all of a layer's time: projections and attention."""

@@ -27,8 +27,9 @@ from mempo.engine.interface import Sampling
 from mempo.engine.shared import EngineGroup, SharedEngine, make_engine_group
 from mempo.engine.start_arguments import Use, engine_device
 from mempo.engine.vllm_engine import Engine
-from mempo.learning.batches import Batch, TrainingRow, is_sharing_worth_it, plan_micro_batches
+from mempo.learning.batches import Batch
 from mempo.learning.loss import aggregation_weights
+from mempo.learning.micro_batches import TrainingRow, is_sharing_worth_it, plan_micro_batches
 from mempo.learning.old_logprobs import trained_sequences
 from mempo.runtime.devices import use_device
 from mempo.runtime.gather import gather_objects
@@ -278,9 +279,12 @@ class RolloutDataModule(L.LightningDataModule, RolloutSource):
         ]
         budget = settings.micro_batch_tokens
         policy = sampled_policy(self._trainer)
-        share = [policy.shares_prompts and is_sharing_worth_it(rows, budget) for rows in updates]
+        packed = policy.packs_rows
+        share = [
+            policy.shares_prompts and is_sharing_worth_it(rows, budget, packed) for rows in updates
+        ]
         own = [
-            len(plan_micro_batches(rows, budget, shared))
+            len(plan_micro_batches(rows, budget, shared, packed))
             for rows, shared in zip(updates, share, strict=True)
         ]
         return EpochDataset(
@@ -289,6 +293,7 @@ class RolloutDataModule(L.LightningDataModule, RolloutSource):
             budget,
             skip_zeros=loss.kl_coefficient == 0 and loss.entropy_coefficient == 0,
             share_prompts=share,
+            packed=packed,
         )
 
     def _rows(self, trajectories: Sequence[Trajectory]) -> list[TrainingRow]:

@@ -8,7 +8,8 @@ from functools import cached_property
 
 from torch.utils.data import Dataset
 
-from mempo.learning.batches import Batch, TrainingRow, collate, plan_micro_batches
+from mempo.learning.batches import Batch, collate
+from mempo.learning.micro_batches import TrainingRow, plan_micro_batches
 from mempo.runtime.gather import gather_objects, own_rank
 
 
@@ -25,6 +26,7 @@ class EpochDataset(Dataset[Batch]):
             micro-batches than it has begins with empty ones.
         share_prompts: of each optimizer step, whether its micro-batches compute shared prompts
             once.
+        packed: whether micro-batches are computed without their padding.
     """
 
     def __init__(
@@ -34,18 +36,20 @@ class EpochDataset(Dataset[Batch]):
         budget: int,
         skip_zeros: bool,
         share_prompts: Sequence[bool],
+        packed: bool = False,
     ) -> None:
         self._updates = updates
         self._counts = counts
         self._budget = budget
         self._skip_zeros = skip_zeros
         self._share_prompts = share_prompts
+        self._packed = packed
 
     def __len__(self) -> int:
         return sum(self._counts)
 
     def __getitem__(self, index: int) -> Batch:
-        return collate(*self._plan[index])
+        return collate(*self._plan[index], self._packed)
 
     @cached_property
     def _plan(self) -> list[tuple[list[TrainingRow], bool, bool]]:
@@ -55,7 +59,7 @@ class EpochDataset(Dataset[Batch]):
         for trained, count, share in zip(
             self._trained_rows(), self._counts, self._share_prompts, strict=True
         ):
-            batches = plan_micro_batches(trained, self._budget, share)
+            batches = plan_micro_batches(trained, self._budget, share, self._packed)
             batches = [[] for _ in range(count - len(batches))] + batches
             plan += [(batch, index == count - 1, share) for index, batch in enumerate(batches)]
         return plan

@@ -71,6 +71,10 @@ class SampledPolicy(Protocol):
     """The policy, as the data module needs it for the engine and for laying out micro-batches."""
 
     @property
+    def packs_rows(self) -> bool:
+        """Whether rows are computed end to end, without padding."""
+
+    @property
     def shares_prompts(self) -> bool:
         """Whether a pass may go on from the keys and values of another."""
 

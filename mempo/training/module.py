@@ -20,6 +20,7 @@ from mempo.config import Config, OptimizerConfig
 from mempo.learning.batches import Batch
 from mempo.learning.logprobs import WantedTokens, token_logprobs
 from mempo.learning.loss import LossInputs, NonFiniteTokenError, policy_loss
+from mempo.learning.packed_rows import packs_rows
 from mempo.learning.shared_prefix import unsupported_reason
 from mempo.models.lora import named_weights, without_adapters
 from mempo.models.sharded import keep_gradients_local, shard_and_fill
@@ -186,7 +187,7 @@ class MemPOModule(L.LightningModule, TrainedPolicy, SampledPolicy):
         settings = self.loss_settings
         result = token_logprobs(
             self.model,
-            WantedTokens(batch.ids, batch.attention_mask, batch.mask, batch.shared),
+            _wanted(batch),
             self.config.rollout.temperature,
             entropy="trained" if settings.entropy_coefficient > 0 else "measured",
         )
@@ -210,6 +211,11 @@ class MemPOModule(L.LightningModule, TrainedPolicy, SampledPolicy):
         """Whether tokens that rows begin with may be computed once for all of them."""
         return self.config.optimizer.share_prompts and unsupported_reason(self.model) is None
 
+    @property
+    def packs_rows(self) -> bool:
+        """Whether rows are computed end to end, without padding."""
+        return packs_rows(self.config.optimizer.pack_rows, self.model)
+
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """The policy's parameters by Hugging Face name, one at a time, gathered where sharded and
         with LoRA adapters merged; shards in the engine's dtype."""
@@ -228,7 +234,7 @@ class MemPOModule(L.LightningModule, TrainedPolicy, SampledPolicy):
         with torch.no_grad(), as_reference:
             return token_logprobs(
                 model,
-                WantedTokens(batch.ids, batch.attention_mask, batch.mask, batch.shared),
+                _wanted(batch),
                 self.config.rollout.temperature,
             ).logprobs
 
@@ -265,3 +271,7 @@ class MemPOModule(L.LightningModule, TrainedPolicy, SampledPolicy):
             for position in error.positions[:3]
         )
         return f"{error.tensor} is NaN or infinite at policy tokens: {places}"
+
+
+def _wanted(batch: Batch) -> WantedTokens:
+    return WantedTokens(batch.ids, batch.attention_mask, batch.mask, batch.shared, batch.packed)

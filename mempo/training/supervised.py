@@ -23,8 +23,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from mempo.config import Config, SftConfig
 from mempo.demonstrations.encoding import TrainingText
-from mempo.learning.batches import group_by_tokens
 from mempo.learning.logprobs import WantedTokens, token_logprobs
+from mempo.learning.micro_batches import group_by_tokens, group_packed
+from mempo.learning.packed_rows import packs_rows
 from mempo.models.sharded import keep_gradients_local, shard_and_fill
 from mempo.runtime.seeds import derive_seed
 from mempo.training.adamw import adamw
@@ -40,6 +41,12 @@ class SftBatch:
     trained: Tensor
     step_tokens: int
     last_of_step: bool
+    packed: bool = False
+
+    @property
+    def wanted(self) -> WantedTokens:
+        """The tokens whose log-probabilities the loss is made of."""
+        return WantedTokens(self.ids, self.attention_mask, self.trained, packed=self.packed)
 
     def to(self, device: torch.device) -> SftBatch:
         """The same batch on another device."""
@@ -49,6 +56,7 @@ class SftBatch:
             self.trained.to(device),
             self.step_tokens,
             self.last_of_step,
+            self.packed,
         )
 
 
@@ -61,14 +69,20 @@ class SftDataset(Dataset[SftBatch]):
     """
 
     def __init__(
-        self, texts: Sequence[TrainingText], config: SftConfig, rank: int, world_size: int
+        self,
+        texts: Sequence[TrainingText],
+        config: SftConfig,
+        rank: int,
+        world_size: int,
+        packed: bool = False,
     ) -> None:
-        self._texts = texts
+        self._texts, self._packed = texts, packed
+        group = group_packed if packed else group_by_tokens
         self._plan: list[tuple[list[int], int, bool]] = []
         for step in _draw_steps(texts, config):
             tokens = sum(sum(texts[index].trained) for index in step)
             longest_first = sorted(step, key=lambda index: -len(texts[index].ids))
-            batches = group_by_tokens(
+            batches = group(
                 longest_first, lambda index: len(texts[index].ids), config.micro_batch_tokens
             )
             batches += [[]] * (-len(batches) % world_size)
@@ -92,7 +106,7 @@ class SftDataset(Dataset[SftBatch]):
             ids[row, : len(text.ids)] = torch.tensor(text.ids)
             attention[row, : len(text.ids)] = 1
             trained[row, : len(text.ids)] = torch.tensor(text.trained)
-        return SftBatch(ids, attention, trained, tokens, last)
+        return SftBatch(ids, attention, trained, tokens, last, self._packed)
 
 
 class SftModule(L.LightningModule):
@@ -114,6 +128,11 @@ class SftModule(L.LightningModule):
         self.start_folder = start
         self.heldout = heldout
         self._step_loss = 0.0
+
+    @property
+    def packs_rows(self) -> bool:
+        """As ``MemPOModule.packs_rows``."""
+        return packs_rows(self.run.optimizer.pack_rows, self.model)
 
     def configure_model(self) -> None:
         """As ``MemPOModule.configure_model``."""
@@ -146,14 +165,14 @@ class SftModule(L.LightningModule):
             replace(self.config, steps=steps),
             self.global_rank,
             self.trainer.world_size,
+            self.packs_rows,
         )
         total = torch.zeros((), device=self.device)
         self.model.eval()
         with torch.no_grad(), self.trainer.precision_plugin.forward_context():
             for index in range(len(dataset)):
                 batch = dataset[index].to(self.device)
-                wanted = WantedTokens(batch.ids, batch.attention_mask, batch.trained)
-                total -= token_logprobs(self.model, wanted).logprobs.sum()
+                total -= token_logprobs(self.model, batch.wanted).logprobs.sum()
         tokens = sum(sum(text.trained) for text in self.heldout)
         return float(self.trainer.strategy.reduce(total, reduce_op="sum")) / tokens
 
@@ -166,9 +185,7 @@ class SftModule(L.LightningModule):
             print(f"supervised start: loss {loss:.3f} on {texts} {when}", flush=True)
 
     def training_step(self, batch: SftBatch, batch_idx: int) -> None:
-        logprobs = token_logprobs(
-            self.model, WantedTokens(batch.ids, batch.attention_mask, batch.trained)
-        ).logprobs
+        logprobs = token_logprobs(self.model, batch.wanted).logprobs
         keep_gradients_local(self.model, not batch.last_of_step, self.run.trainer.sharding)
         loss = -logprobs.sum() / batch.step_tokens * self.trainer.world_size
         self.manual_backward(loss)
@@ -219,8 +236,10 @@ class SftDataModule(L.LightningDataModule):
 
     def train_dataloader(self) -> DataLoader[SftBatch]:
         assert self.trainer is not None
+        trainer = self.trainer
+        module = cast(SftModule, trainer.lightning_module)
         dataset = SftDataset(
-            self._texts, self._config, self.trainer.global_rank, self.trainer.world_size
+            self._texts, self._config, trainer.global_rank, trainer.world_size, module.packs_rows
         )
         return DataLoader(dataset, batch_size=None, shuffle=False)
 

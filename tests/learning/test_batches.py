@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from itertools import chain
 
 import pytest
 import torch
@@ -11,16 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mempo.config import LossConfig
-from mempo.learning.batches import (
-    Batch,
+from mempo.learning.batches import Batch, collate, pad_rows
+from mempo.learning.loss import LossInputs, aggregation_weights, policy_loss
+from mempo.learning.micro_batches import (
     TrainingRow,
-    collate,
     is_sharing_worth_it,
-    pad_rows,
     plan_micro_batches,
     shared_start,
 )
-from mempo.learning.loss import LossInputs, aggregation_weights, policy_loss
 from mempo.training.epoch_dataset import EpochDataset
 from mempo.trajectory import Objective, SpanKind, Task, TokenSequence, Trajectory
 
@@ -298,6 +297,52 @@ def test_sharing_is_worth_it_where_it_leaves_nine_tenths_of_the_tokens() -> None
     # Each of four tasks has a row: nothing is shared.
     assert not is_sharing_worth_it(prompt_rows([(n, 3) for n in range(4)], 10), 1000)
     assert not is_sharing_worth_it([], 1000)
+
+
+def samples(plan: list[list[TrainingRow]]) -> list[list[int]]:
+    return [[row.trajectory.sample for row in batch] for batch in plan]
+
+
+def test_a_packed_plan_worked_out_by_hand() -> None:
+    """Prompts of 11 tokens, of which 10 are shared. Whole rows of 18, 17, 16, 15, 14 and 12 tokens
+    are 92; padded, five of them are 90 and six 108. With prompts once, 10 + 8 + 7 + 6 is 31."""
+    rows = prompt_rows([(0, 8), (1, 5), (0, 7), (1, 4), (0, 6), (1, 2)], 10)
+    assert samples(plan_micro_batches(rows, 92, packed=True)) == [[0, 2, 4, 1, 3, 5]]
+    assert samples(plan_micro_batches(rows, 91, packed=True)) == [[0, 2, 4, 1, 3], [5]]
+    assert samples(plan_micro_batches(rows, 92)) == [[0, 2, 4, 1, 3], [5]]
+    shared = plan_micro_batches(rows, 31, share_prompts=True, packed=True)
+    assert samples(shared) == [[0, 2, 4], [1, 3, 5]]
+    assert samples(plan_micro_batches(rows, 30, True, True)) == [[0, 2], [4], [1, 3, 5]]
+    batch = collate(shared[0], False, share_prompts=True, packed=True)
+    assert (batch.packed, batch.shared, batch.ids.shape) == (True, 10, (3, 18))
+
+
+def test_whether_sharing_is_worth_it_counts_padding_only_where_it_is_computed() -> None:
+    """A shared start of 10 before 100, 2, 2 and 2 tokens: padded 440 tokens and 410 are too near;
+    packed 146 and 116 are not."""
+    rows = prompt_rows([(0, 100), (0, 2), (0, 2), (0, 2)], 10)
+    assert not is_sharing_worth_it(rows, 1000)
+    assert is_sharing_worth_it(rows, 1000, packed=True)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(2, 30), st.booleans()), max_size=16),
+    st.integers(1, 120),
+    st.integers(1, 12),
+    st.booleans(),
+)
+def test_leaving_rows_out_of_a_packed_plan_never_makes_it_longer(
+    shapes: list[tuple[int, int, bool]], budget: int, prompt: int, share: bool
+) -> None:
+    rows = prompt_rows([(task, own) for task, own, _ in shapes], prompt)
+    plan = plan_micro_batches(rows, budget, share, packed=True)
+    for batch in plan:
+        shared = collate(batch, False, share, packed=True).shared
+        own = sum(len(row.sequence) - shared for row in batch)
+        assert len(batch) == 1 or shared + own <= budget
+    assert sorted(chain.from_iterable(samples(plan))) == list(range(len(rows)))
+    some = [row for row, (_, _, kept) in zip(rows, shapes, strict=True) if kept]
+    assert len(plan_micro_batches(some, budget, share, packed=True)) <= len(plan)
 
 
 @given(

@@ -24,8 +24,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from mempo.command.cli import compose
 from mempo.config import Config
 from mempo.learning.advantages import assign_advantages
-from mempo.learning.batches import TrainingRow, plan_micro_batches
 from mempo.learning.loss import aggregation_weights
+from mempo.learning.micro_batches import TrainingRow, plan_micro_batches
 from mempo.learning.scored_rows import ScoredText
 from mempo.learning.scoring import MemoryScorer
 from mempo.models.checkpointing import enable_gradient_checkpointing
@@ -254,15 +254,22 @@ def weighted_rows(trajectories: list[Trajectory], config: Config) -> list[Traini
     ]
 
 
-def plan_counts(rows: list[TrainingRow], budget: int, share: bool = False) -> int:
-    return len(plan_micro_batches(rows, budget, share))
+def plan_counts(
+    rows: list[TrainingRow], budget: int, share: bool = False, packed: bool = False
+) -> int:
+    return len(plan_micro_batches(rows, budget, share, packed))
 
 
 def epoch_dataset(
-    rows: list[TrainingRow], count: int, budget: int, config: Config, share: bool = False
+    rows: list[TrainingRow],
+    count: int,
+    budget: int,
+    config: Config,
+    share: bool = False,
+    packed: bool = False,
 ) -> EpochDataset:
     skip_zeros = config.loss.kl_coefficient == 0 and config.loss.entropy_coefficient == 0
-    return EpochDataset([rows], [count], budget, skip_zeros, [share])
+    return EpochDataset([rows], [count], budget, skip_zeros, [share], packed)
 
 
 def own_gradient(
@@ -271,11 +278,13 @@ def own_gradient(
     config: Config,
     budget: int,
     share: bool = False,
+    packed: bool = False,
 ) -> dict[str, torch.Tensor]:
     """The project's gradient: advantages, weights, micro-batches, loss, backward."""
     rows = weighted_rows([member for group in groups for member in group], config)
     module.model.zero_grad()
-    dataset = epoch_dataset(rows, plan_counts(rows, budget, share), budget, config, share)
+    count = plan_counts(rows, budget, share, packed)
+    dataset = epoch_dataset(rows, count, budget, config, share, packed)
     assert any(dataset[number].shared for number in range(len(dataset))) == share
     for number in range(len(dataset)):
         loss, _ = module.loss(dataset[number])
@@ -308,16 +317,28 @@ def assert_same_gradient(found: dict[str, torch.Tensor], expected: dict[str, tor
         torch.testing.assert_close(found[name].double(), value, rtol=2e-4, atol=2e-6 * scale)
 
 
-@pytest.mark.parametrize(("budget", "share"), [(1, False), (10_000, False), (90, True)])
+@pytest.mark.parametrize(
+    ("budget", "share", "packed"),
+    [
+        (1, False, False),
+        (10_000, False, False),
+        (90, True, False),
+        (10_000, False, True),
+        (90, True, True),
+    ],
+)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_gradient_is_the_specifications(variant: str, budget: int, share: bool) -> None:
-    """For every micro-batch split, and with prompts that are computed once or in every row."""
+def test_the_gradient_is_the_specifications(
+    variant: str, budget: int, share: bool, packed: bool
+) -> None:
+    """For every micro-batch split, with prompts that are computed once or in every row, and with
+    rows that are padded or laid end to end."""
     config = compose("train", VARIANTS[variant])
     model, reference, groups = make_case(config)
     exact, exact_reference = copy.deepcopy(model).double(), copy.deepcopy(reference).double()
     expected = expected_gradient(exact, exact_reference, groups, config)
     module = MemPOModule(model, config, reference if config.loss.kl_coefficient > 0 else None)
-    assert_same_gradient(own_gradient(module, groups, config, budget, share), expected)
+    assert_same_gradient(own_gradient(module, groups, config, budget, share, packed), expected)
 
 
 SHARED_VARIANTS = ["mempo", "k3", "entropy", "temperature", "memory context"]
@@ -481,6 +502,8 @@ def test_nan_at_a_policy_token_names_trajectory_round_and_position(memory_contex
         ("fsdp2", "memory context", ["model.gradient_checkpointing=true"]),
         ("fsdp2", "mempo", ["optimizer.share_prompts=false", "trainer.sharding.reduce_once=true"]),
         ("fsdp2", "mempo", ["trainer.sharding.replicas=2"]),
+        ("fsdp2", "memory context", ["optimizer.pack_rows=true"]),
+        ("ddp", "mempo", ["optimizer.pack_rows=true", "optimizer.share_prompts=false"]),
         (
             "fsdp2",
             "temperature",
@@ -515,6 +538,7 @@ def test_prime_rl_2562_verl_5366_two_uneven_processes_give_the_gradient_of_one(
         assert_same_gradient(found, expected)
         after = torch.load(tmp_path / f"after-{rank}.pt", weights_only=True)
         shares.append(after["shares"])
+        assert after["packs"] == ("optimizer.pack_rows=true" in settings)
         # Embedding, output layer and each of two layers by themselves, and the rest.
         parts = 5 if UNTIED in settings else 3
         assert after["parts"] == (parts if strategy == "fsdp2" else 0)

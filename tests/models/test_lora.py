@@ -13,7 +13,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2
 from mempo.command.cli import compose
 from mempo.command.memory_estimate import adapter_parameters, estimate_memory
 from mempo.config import LoraSettings
-from mempo.learning.batches import TrainingRow, collate
+from mempo.learning.batches import collate
+from mempo.learning.micro_batches import TrainingRow
 from mempo.models.lora import add_adapters, named_weights, without_adapters
 from mempo.models.saving import save_policy, whole_weights
 from mempo.runtime.errors import ConfigError

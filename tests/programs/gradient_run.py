@@ -52,10 +52,11 @@ class GivenTrajectories(L.LightningDataModule):
         assert self.trainer is not None
         module = self.trainer.lightning_module
         assert isinstance(module, MemPOModule)
-        share = module.shares_prompts
-        count = max(plan_counts(part, BUDGET, share) for part in parts)
+        share, packed = module.shares_prompts, module.packs_rows
+        count = max(plan_counts(part, BUDGET, share, packed) for part in parts)
         rows = parts[self.trainer.global_rank]
-        return DataLoader(epoch_dataset(rows, count, BUDGET, self.config, share), batch_size=None)
+        dataset = epoch_dataset(rows, count, BUDGET, self.config, share, packed)
+        return DataLoader(dataset, batch_size=None)
 
 
 class SavedGradient(MemPOModule):
@@ -64,10 +65,10 @@ class SavedGradient(MemPOModule):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.norms: list[float] = []
-        self.shares = False
+        self.shares = self.packs = False
 
     def training_step(self, batch: Batch, batch_idx: int) -> None:
-        self.shares = self.shares or batch.shared > 0
+        self.shares, self.packs = self.shares or batch.shared > 0, batch.packed
         super().training_step(batch, batch_idx)
 
     def _step(self) -> None:
@@ -83,6 +84,7 @@ class SavedGradient(MemPOModule):
             "norms": self.norms,
             "weights": weights,
             "shares": self.shares,
+            "packs": self.packs,
             "parts": sum(isinstance(part, FSDPModule) for part in self.model.modules()),
         }
         torch.save(after, self.folder / f"after-{self.global_rank}.pt")

@@ -90,7 +90,9 @@ def test_the_engines_thread_computes_on_the_device_of_its_rank(
         global_rank=0,
         world_size=1,
         strategy=SimpleNamespace(root_device=gpu),
-        lightning_module=SimpleNamespace(weights=lambda: iter(()), shares_prompts=False),
+        lightning_module=SimpleNamespace(
+            weights=lambda: iter(()), shares_prompts=False, packs_rows=False
+        ),
     )
     module.train_dataloader()
     assert module._ahead is not None

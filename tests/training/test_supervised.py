@@ -181,6 +181,17 @@ def test_padding() -> None:
     assert (batch.step_tokens, batch.last_of_step) == (3, True)
 
 
+def test_packed_texts_count_without_their_padding() -> None:
+    """Texts of 4, 3 and 2 tokens: nine fit into a budget of nine only where none is padded."""
+    texts = [TrainingText([*range(5, 5 + n)], [False] + [True] * (n - 1)) for n in (2, 4, 3)]
+    config = make_config(steps=1, micro_batch_tokens=9)
+    padded, packed = (SftDataset(texts, config, 0, 1, packed=each) for each in (False, True))
+    assert [padded[index].ids.shape for index in range(len(padded))] == [(2, 4), (1, 2)]
+    assert [packed[index].ids.shape for index in range(len(packed))] == [(3, 4)]
+    assert packed[0].wanted.packed
+    assert not padded[0].wanted.packed
+
+
 def test_a_rank_without_work_gets_an_empty_batch() -> None:
     texts = make_texts(1)
     batch = SftDataset(texts, make_config(steps=1), 1, 2)[0]
