@@ -225,8 +225,8 @@ class Engine:
         self._keys.clear()
         shut_down(llm, self._group_is_foreign)
         del llm
-        gc.collect()
         if self._device == "cuda":
+            gc.collect()
             torch.cuda.empty_cache()
 
     def _generation(self, output: Any) -> Generation:
@@ -273,6 +273,9 @@ def _start(model: str, config: EngineConfig, use: Use, device: Device) -> Any:
         from vllm.platforms import current_platform
 
         check_build(device, current_platform.is_cpu())
+        # vLLM collects garbage at each step of its start: what was imported is none. Its own end
+        # undoes it.
+        gc.freeze()
         with llvmlite_hidden(), rank_in_environment(device):
             return LLM(model, **arguments)
     except ImportError as error:
