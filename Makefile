@@ -23,7 +23,7 @@ INSTALLED := $(VENV)/.installed-$(ENGINE)
 INSTALLED_DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install clean-install train evaluate test test-long families coverage break-formulas list-tests bench gpu-check study locks lint format typecheck clean
+.PHONY: help install clean-install train evaluate test test-long families plans coverage break-formulas list-tests bench gpu-check study locks lint format typecheck clean
 
 help:  ## list what there is
 	@echo "make TARGET [ARGS=\"...\"] [PYTHON=python3.12] [GPU=1]"
@@ -85,6 +85,9 @@ test-long: $(INSTALLED_DEV)  ## the property tests with 100,000 examples each (a
 
 families: $(INSTALLED_DEV)  ## every family of docs/models.md through the whole road (about ten minutes)
 	@MEMPO_FAMILIES=all $(BIN)/python -m pytest -q tests/models/test_families.py $(ARGS)
+
+plans: $(INSTALLED_DEV)  ## the dry run's memory against torch's trackers, 29 plans (about four minutes)
+	@MEMPO_PLANS=all $(BIN)/python -m pytest -q tests/command/test_memory_tracked.py $(ARGS)
 
 coverage: $(INSTALLED_DEV)  ## run every test and print the coverage by module
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(WORKERS) --cov --cov-report=term $(ARGS)

@@ -38,6 +38,7 @@ from mempo.engine.start_errors import check_build, start_remedy
 from mempo.engine.sync_proof import Delivery, packed_layers, renaming, undelivered
 from mempo.engine.transformers_backend import give_classes_back
 from mempo.runtime.gather import is_distributed
+from mempo.runtime.library_warnings import quick_imports
 
 __all__ = ["Engine", "EngineError"]
 
@@ -269,8 +270,9 @@ def _start(model: str, config: EngineConfig, use: Use, device: Device) -> Any:
     os.environ.update({**ENVIRONMENT, **specific.environment})
     arguments = {**shared_arguments(config, use, is_distributed()), **specific.arguments}
     try:
-        from vllm import LLM
-        from vllm.platforms import current_platform
+        with quick_imports():
+            from vllm import LLM
+            from vllm.platforms import current_platform
 
         check_build(device, current_platform.is_cpu())
         # vLLM collects garbage at each step of its start: what was imported is none. Its own end

@@ -1,10 +1,27 @@
-"""Silences other libraries' start-up chatter. Each line says what it silences and why."""
+"""How other libraries are imported: quickly, and without their start-up chatter. Each line says
+what it silences and why."""
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def quick_imports() -> Iterator[None]:
+    """Within the block nothing is searched for garbage: what is imported stays, and looking through
+    it again and again is a sixth of the time that torch, Lightning, transformers and vLLM take."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def quiet_libraries() -> None:
@@ -21,8 +38,9 @@ def quiet_libraries() -> None:
     # vLLM touches a deprecated alias of torch.distributed when it is imported.
     warnings.filterwarnings("ignore", message=r".*reduce_op.*", category=FutureWarning)
 
-    import lightning.pytorch  # sets its own log level when it is imported
-    from transformers.utils import logging as transformers_logging
+    with quick_imports():
+        import lightning.pytorch  # sets its own log level when it is imported
+        from transformers.utils import logging as transformers_logging
 
     # Lightning announces devices and suggests data-loader workers; batches are in memory here.
     logging.getLogger(lightning.pytorch.__name__).setLevel(logging.ERROR)

@@ -3,6 +3,8 @@ method)."""
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from mempo.command.cli import compose
@@ -17,9 +19,12 @@ Case = tuple[str, int, str]
 
 FEW: list[Case] = [
     ("qwen2_5_7b", 8, "trainer=fsdp2"),
+    ("qwen2_5_7b", 4, "trainer=fsdp2 lora=default model.gradient_checkpointing=false"),
     ("qwen2_5_0_5b", 2, "trainer=ddp model.gradient_checkpointing=false"),
     ("qwen2_5_0_5b", 1, "lora=default"),
+    ("qwen2_5_32b", 8, "trainer=ddp"),
 ]
+"""One core takes half a minute for these, and three and a half for ``ALL`` (``make plans``)."""
 
 ALL: list[Case] = [
     ("qwen2_5_0_5b", 8, "trainer=fsdp2"),
@@ -38,7 +43,6 @@ ALL: list[Case] = [
     ("qwen2_5_7b", 8, "trainer=fsdp2 optimizer.micro_batch_tokens=1024"),
     ("qwen2_5_7b", 8, "trainer=fsdp2 algorithm=mempo_paper"),
     ("qwen2_5_7b", 4, "trainer=fsdp2 lora=default"),
-    ("qwen2_5_7b", 4, "trainer=fsdp2 lora=default model.gradient_checkpointing=false"),
     ("qwen2_5_7b", 8, "trainer=ddp"),
     ("qwen2_5_7b", 1, "lora=default"),
     ("qwen2_5_7b", 1, "lora=default model.gradient_checkpointing=false"),
@@ -46,7 +50,6 @@ ALL: list[Case] = [
     ("qwen2_5_32b", 32, "trainer=fsdp2 model.gradient_checkpointing=false"),
     ("qwen2_5_32b", 8, "trainer=fsdp2 lora=default"),
     ("qwen2_5_32b", 8, "trainer=fsdp2 lora=default model.gradient_checkpointing=false"),
-    ("qwen2_5_32b", 8, "trainer=ddp"),
     ("qwen2_5_32b", 1, "lora=default"),
 ]
 
@@ -67,12 +70,14 @@ def differences(cases: list[Case]) -> dict[Case, float]:
     return found
 
 
+@pytest.mark.slow
 def test_the_plan_is_within_a_tenth_of_the_trackers() -> None:
     found = differences(FEW)
     assert {case: far for case, far in found.items() if abs(far) > WITHIN} == {}
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(os.environ.get("MEMPO_PLANS") != "all", reason="make plans runs it")
 @pytest.mark.parametrize("model", sorted({case[0] for case in ALL}))
 def test_the_plan_is_within_a_tenth_of_the_trackers_everywhere(model: str) -> None:
     found = differences([case for case in ALL if case[0] == model])
