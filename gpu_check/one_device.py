@@ -86,6 +86,11 @@ ENGINE: Final = (
     ),
 )
 
+_PACKED: Final = (
+    *("benchmarks/update.py", "--sequences", "8", "--spread", "0.8"),
+    *("--pack", "true", "--micro-batch-tokens", "2048", "--repeats", "1"),
+)
+
 UPDATE: Final = (
     Check(
         "tree scoring",
@@ -105,6 +110,35 @@ UPDATE: Final = (
         1e-3,
         "train with optimizer.share_prompts=false, and send this page in",
         quick=True,
+    ),
+    Check(
+        "packed update",
+        "the same for rows of different lengths end to end, without padding",
+        [*_PACKED, "--tokens", "4096", "--prompt", "64"],
+        "gradient_difference",
+        1e-3,
+        "train with optimizer.pack_rows=false, and send this page in",
+        quick=True,
+    ),
+    Check(
+        "packed update bfloat16",
+        "the same in bfloat16, SmolLM2: on GPUs by the kernel for rows of any lengths",
+        [*_PACKED, "--tokens", "4096", "--model", "smollm2", "--dtype", "bfloat16"],
+        "gradient_difference",
+        0.05,
+        "train with optimizer.pack_rows=false, and send this page in",
+        also=("time_ratio", "memory_ratio"),
+    ),
+    Check(
+        "trainer memory",
+        "what an update held at its fullest moment, as a share of what the dry run plans",
+        ["gpu_check/trainer_memory.py"],
+        "share_of_plan",
+        1.1,
+        "dry_run=true counts too little for the trainer here: lower optimizer.micro_batch_tokens, "
+        "and send this page in",
+        needs="gpu",
+        also=("planned", "taken"),
     ),
     Check(
         "attention",

@@ -123,6 +123,16 @@ PROCESSES: Final = (
         on_cpu=_CPU,
     ),
     Check(
+        "tensor parallel",
+        "the same in two processes that share an engine, each with half of every weight",
+        _two("ddp", "engine.tensor_parallel=2", "trainer.max_epochs=2"),
+        "engine/mismatch_mean",
+        2e-3,
+        _ENDING,
+        needs="two",
+        on_cpu=_CPU,
+    ),
+    Check(
         "one is killed",
         "seconds until the other of two processes has ended as well",
         _two("ddp", "trainer.max_epochs=500"),
